@@ -1,0 +1,208 @@
+"""The mathematics of PENEX: pure functions in the paper's symbols.
+
+f are the logits, y the target, alpha the sensitivity, rho the penalty:
+
+    EX(f) = E[exp(-alpha f_y)],   SE(x) = sum_j exp f_j(x),   L = EX + rho E[SE].
+
+Every function takes the shapes, dtypes and target kinds of torch's cross-entropy. Half precision
+is computed and returned in float32, since a logit of 12 already overflows float16 under exp.
+"""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from penex import targets
+
+Number = TypeVar("Number", float, Tensor)
+
+ORDERS = ("algorithm", "listing")
+
+# PENEX is exact up to exp(limit) and continues linearly, with the same slope, beyond. The limit
+# leaves room in the dtype for 2**30 summands (8192 tokens x 128,256 classes) of a logit of 1e4
+# under rho = 100: log(max) - log(2**30 * 1e4 * 100) is 54.1 in float32 and 675.1 in float64.
+_EXP_LIMIT = {torch.float32: 54.0, torch.float64: 675.0}
+
+
+def exponential(logits: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor:
+    r"""EX of each example, exp(-alpha f_y): the exponential loss (the paper's eq:EL).
+
+    Exact everywhere: it overflows where the mathematics does.
+
+    Args:
+        logits: f, of shape (C), (N, C) or (N, C, d1, ...).
+        target: class indices (EX is 0 where it is -100), or probabilities q_j, for which EX is
+            sum_j q_j exp(-alpha f_j).
+        alpha: the sensitivity.
+
+    >>> exponential(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), alpha=0.5)
+    tensor([0.3679])
+    """
+    batch = targets.read(logits, target)
+    return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits)
+
+
+def sum_exp(logits: Tensor) -> Tensor:
+    r"""SE(x) = sum_j exp f_j(x), the penalty that keeps logits from running away (SumExp).
+
+    Exact everywhere: it overflows where the mathematics does.
+
+    >>> sum_exp(torch.zeros(2, 3))
+    tensor([3., 3.])
+    """
+    logits = logits.to(targets.statistics_dtype(logits))
+    return logits.exp().sum(targets.class_dim(logits))
+
+
+def penex(
+    logits: Tensor,
+    target: Tensor,
+    alpha: float | Tensor,
+    rho: float | Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    r"""PENEX for a given rho: E[exp(-alpha f_y)] + rho E[sum_j exp f_j] (the paper's eq:PEL).
+
+    With the weights u_ij of `penex.targets`, an example's loss is
+    sum_j u_ij exp(-alpha f_ij) + rho (sum_j u_ij) sum_j exp f_ij, and ``mean`` divides as torch's
+    cross-entropy does. Exact while exp fits; from 54 (675 in float64) on, exp continues linearly,
+    so that value and gradient are finite for logits up to 1e4 in size. A batch with nothing in it
+    (empty, or all ignored) has loss 0 and gradient 0, where torch's cross-entropy gives NaN.
+
+    Args:
+        logits: f, of shape (C), (N, C) or (N, C, d1, ...).
+        target: class indices, or class probabilities in the shape of the logits.
+        alpha: the sensitivity, above 0.
+        rho: the penalty, above 0; `optimal_penalty` gives the best one.
+        weight: a weight for each class.
+        ignore_index: the class index that takes an example out.
+        label_smoothing: between 0 and 1.
+        reduction: ``mean``, ``sum`` or ``none``.
+
+    >>> penex(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), alpha=0.1, rho=0.5)
+    tensor(2.5000)
+    """
+    targets.check_reduction(reduction)
+    batch = targets.read(
+        logits,
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
+    ex, se = terms(batch, alpha)
+    total = mean_divisor(ex.detach().sum() + se.detach().sum(), batch.total)
+    return targets.reduce(ex + rho * se, total, reduction)
+
+
+def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
+    r"""The two terms of PENEX for each position, weighted by u and saturated.
+
+    ex_i = sum_j u_ij exp(-alpha f_ij) and se_i = (sum_j u_ij) sum_j exp f_ij.
+
+    >>> terms(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
+    (tensor([1.]), tensor([3.]))
+    """
+    f = batch.logits
+    ex = batch.expect(lambda values: _saturated_exp(-alpha * values), f)
+    se = batch.mass * _saturated_exp(f).sum(batch.dim)
+    return ex, se
+
+
+def mean_divisor(left: Tensor, total: Tensor) -> Tensor:
+    """What ``mean`` divides by: total, but 1 if nothing is left of the batch (then 0 / 1 = 0).
+
+    >>> mean_divisor(torch.tensor(0.0), torch.tensor(0.0))
+    tensor(1.)
+    """
+    return torch.where(left == 0, torch.ones_like(total), total)
+
+
+def optimal_penalty(ex_mean: Number, se_mean: Number, alpha: float, eps: float = 1e-12) -> Number:
+    r"""rho* = alpha E[EX] / E[SE], which minimises the margin tail bound (prop:optimal_penalty).
+
+    The bound is e^(b gamma) rho^(-b) (EX + rho SE) with b = alpha / (1 + alpha). Its logarithm has
+    the derivative -b / rho + SE / (EX + rho SE) in rho, which is zero at rho = alpha EX / SE only.
+
+    Args:
+        ex_mean: the mean of EX.
+        se_mean: the mean of SE.
+        alpha: the sensitivity.
+        eps: keeps the quotient finite when SE underflows (Algorithm 1's epsilon).
+
+    >>> optimal_penalty(2.0, 10.0, alpha=0.1, eps=0.0)
+    0.02
+    """
+    return alpha * ex_mean / (se_mean + eps)
+
+
+def update_penalty(
+    rho: float | Tensor,
+    estimate: float | Tensor,
+    ema: float,
+    rho_min: float,
+    rho_max: float,
+    order: str = "algorithm",
+) -> Tensor:
+    r"""One step of rho: an average that forgets, and clipping (the paper's alg:penex_training).
+
+    algorithm: rho_t = clip((1 - ema) rho_{t-1} + ema rho');
+    listing:   rho_t = (1 - ema) rho_{t-1} + ema clip(rho'), as the paper's code has it.
+
+    Args:
+        rho: the value so far; 0 stands for the first batch, which starts from its own estimate.
+        estimate: rho', the optimal penalty of the batch.
+        ema: the weight of the new estimate, in (0, 1].
+        rho_min: the lower bound.
+        rho_max: the upper bound.
+        order: ``algorithm`` (average, then clip) or ``listing`` (clip, then average).
+
+    >>> update_penalty(1.0, 2.0, ema=0.1, rho_min=1e-6, rho_max=100.0).item()
+    1.1
+    >>> update_penalty(0.0, 2.0, ema=0.1, rho_min=1e-6, rho_max=1.5).item()
+    1.5
+    """
+    check_order(order)
+    rho, estimate = _as_tensors(rho, estimate)
+    if order == "listing":
+        estimate = estimate.clamp(rho_min, rho_max)
+    previous = torch.where(rho == 0, estimate, rho)
+    average = (1 - ema) * previous + ema * estimate
+    return average if order == "listing" else average.clamp(rho_min, rho_max)
+
+
+def probabilities(logits: Tensor, alpha: float | Tensor) -> Tensor:
+    r"""P(y | x) = softmax((1 + alpha) f): PENEX is calibrated at temperature 1 / (1 + alpha).
+
+    At the population minimiser P = (rho / alpha) exp((1 + alpha) f), and rho / alpha cancels in
+    the normalisation (prop:self_calibration).
+
+    >>> probabilities(torch.tensor([[0.0, 1.0]]), alpha=1.0)
+    tensor([[0.1192, 0.8808]])
+    """
+    logits = logits.to(targets.statistics_dtype(logits))
+    return torch.softmax((1 + alpha) * logits, dim=targets.class_dim(logits))
+
+
+def check_order(order: str) -> None:
+    """Raise ValueError unless the order is one of `ORDERS`."""
+    if order not in ORDERS:
+        raise ValueError(f"order must be one of {', '.join(ORDERS)}; got {order!r}.")
+
+
+def _saturated_exp(x: Tensor) -> Tensor:
+    """exp(x) up to the limit of its dtype, then the tangent there: exp(limit) (1 + x - limit)."""
+    limit = _EXP_LIMIT[x.dtype]
+    # relu has slope 0 at 0 and clamp slope 1 at its bound: at the limit itself just one counts.
+    return torch.exp(x.clamp(max=limit)) * (1 + torch.relu(x - limit))
+
+
+def _as_tensors(*values: float | Tensor) -> list[Tensor]:
+    """Floats as float64, or as the dtype and device of the tensor beside them."""
+    like = next((v for v in values if isinstance(v, Tensor)), torch.zeros((), dtype=torch.float64))
+    return [v if isinstance(v, Tensor) else like.new_tensor(v) for v in values]
