@@ -1,5 +1,6 @@
 """PENEX as a module: the thin shell around `penex.functional` in which rho lives."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -148,6 +149,13 @@ class PENEX(nn.Module):
         """The arguments that decide the mathematics."""
         rho = "" if self.fixed is None else f", rho={self.fixed:g}"
         return f"alpha={self.alpha:g}{rho}, ema={self.ema:g}, order={self.order!r}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PENEX":
+        memo[id(self.process_group)] = self.process_group  # a group is shared, never copied
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
     def get_extra_state(self) -> Tensor:
         """In float64, so that they survive to the last digit: alpha, and the fixed rho or 0."""

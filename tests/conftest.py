@@ -1,0 +1,11 @@
+"""Settings shared by all tests."""
+
+import hypothesis
+import torch
+
+# Timing never decides a test, and a red test must be red again tomorrow.
+hypothesis.settings.register_profile("penex", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("penex")
+
+# The tests run side by side, one process a core.
+torch.set_num_threads(1)

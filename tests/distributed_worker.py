@@ -1,0 +1,102 @@
+"""One rank of test_distributed.py: train a linear model under DistributedDataParallel.
+
+Usage: distributed_worker.py RANK RANKS FOLDER CASE. The rank writes FOLDER/rank-RANK.pt.
+"""
+
+import copy
+import datetime
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import penex
+
+ROWS, FEATURES, CLASSES, STEPS = 24, 6, 5, 8
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "weighted": {"weight": torch.linspace(0.5, 2, CLASSES), "label_smoothing": 0.1},
+    "accumulated": {"accumulate": 2},
+    "probabilities": {},
+    "fixed": {"rho": 0.05},
+}
+
+
+def batch(step: int, case: str) -> tuple[Tensor, Tensor]:
+    """The whole batch of a step: the first third of the rows has most of the ignored targets."""
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(ROWS, FEATURES, generator=generator)
+    if case == "probabilities":
+        return x, torch.rand(ROWS, CLASSES, generator=generator).softmax(1)
+    y = torch.randint(CLASSES, (ROWS,), generator=generator)
+    share = torch.where(torch.arange(ROWS) < ROWS // 3, 0.8, 0.2)
+    return x, y.masked_fill(torch.rand(ROWS, generator=generator) < share, -100)
+
+
+def bounds(rank: int, ranks: int, step: int) -> tuple[int, int]:
+    """Which rows a rank gets: equal shares, except that the last rank is empty in odd steps."""
+    holders = max(1, ranks - step % 2)
+    if rank >= holders:
+        return ROWS, ROWS
+    return ROWS * rank // holders, ROWS * (rank + 1) // holders
+
+
+def train(model: nn.Module, loss: penex.PENEX, case: str, rank: int, ranks: int) -> dict[str, Any]:
+    """The gradients and the rho of every step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    gradients, rhos = [], []
+    for step in range(STEPS):
+        x, y = batch(step, case)
+        start, stop = bounds(rank, ranks, step)
+        optimizer.zero_grad()
+        loss(model(x[start:stop]), y[start:stop]).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))  # type: ignore[union-attr]
+        rhos.append(loss.rho.item())
+        optimizer.step()
+    return {"gradients": torch.stack(gradients), "rhos": torch.tensor(rhos)}
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(FEATURES, CLASSES)
+
+
+def main(rank: int, ranks: int, folder: Path, case: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder / 'store'}",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=120),
+    )
+    model = nn.parallel.DistributedDataParallel(make_model())
+    loss = penex.PENEX(0.1, **CASES[case])
+    result = train(model, loss, case, rank, ranks)
+
+    if rank == 0:  # a collective call here would wait for ranks that never come
+        x, y = batch(99, case)
+        result["eval"] = loss.eval()(model.module(x), y).detach()
+        alone = penex.PENEX(0.1, process_group=False)
+        alone(model.module(x), y)
+        result["alone"] = alone.rho
+
+    pair = dist.new_group([0, 1])
+    if rank < 2:  # a group of its own: the two see each other's rows and no one else's
+        x, y = batch(98, "plain")
+        paired = penex.PENEX(0.1, process_group=pair)
+        copy.deepcopy(paired)
+        paired(model.module(x[rank::2]), y[rank::2])
+        result["paired"] = paired.rho
+    result["weights"] = {k: v.detach() for k, v in model.module.state_dict().items()}
+    dist.barrier()
+    torch.save(result, folder / f"rank-{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,62 @@
+"""Real processes over gloo: many ranks with parts of a batch equal one process with the whole."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import distributed_worker as worker
+import penex
+
+
+def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tensor]]:
+    script = Path(worker.__file__)
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), str(ranks), folder, case],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "case"),
+    [
+        (2, "plain"),
+        (4, "plain"),
+        (2, "weighted"),
+        (2, "accumulated"),
+        (2, "probabilities"),
+        (2, "fixed"),
+    ],
+)
+def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path) -> None:
+    results = run_ranks(ranks, case, tmp_path)
+    model, loss = worker.make_model(), penex.PENEX(0.1, **worker.CASES[case])
+    alone = worker.train(model, loss, case, 0, 1)
+    for result in results:
+        torch.testing.assert_close(result["rhos"], alone["rhos"], rtol=1e-6, atol=0)
+        torch.testing.assert_close(result["gradients"], alone["gradients"], rtol=1e-5, atol=1e-6)
+
+    weights: dict[str, torch.Tensor] = results[0]["weights"]  # type: ignore[assignment]
+    model.load_state_dict(weights)
+    x, y = worker.batch(99, case)
+    torch.testing.assert_close(results[0]["eval"], loss.eval()(model(x), y))
+    by_itself, paired = penex.PENEX(0.1), penex.PENEX(0.1)
+    by_itself(model(x), y)
+    torch.testing.assert_close(results[0]["alone"], by_itself.rho)
+    x, y = worker.batch(98, "plain")
+    paired(model(x), y)
+    for result in results[:2]:
+        torch.testing.assert_close(result["paired"], paired.rho)

@@ -1,0 +1,210 @@
+"""Hostile batches: infinities, NaN, huge numbers, masks, nothing at all."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import penex
+from penex import functional as F
+
+FP16_MAX = torch.finfo(torch.float16).max
+MASKS = [-math.inf, torch.finfo(torch.float32).min, torch.finfo(torch.float16).min, -1e9]
+hostile = st.sampled_from([math.inf, -math.inf, math.nan, 1e30, -1e30, FP16_MAX, -FP16_MAX])
+ordinary = st.floats(-20, 20, width=16)
+dtypes = st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64])
+GOOD = (torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
+
+
+def tables(cell: st.SearchStrategy[float]) -> st.SearchStrategy[Tensor]:
+    row = st.lists(cell, min_size=3, max_size=3)
+    return st.lists(row, min_size=1, max_size=5).map(torch.tensor)
+
+
+def seasoned(alpha: float = 0.1) -> penex.PENEX:
+    """A loss that has seen a good batch."""
+    loss = penex.PENEX(alpha)
+    loss(*GOOD)
+    return loss
+
+
+@settings(max_examples=400)
+@given(logits=tables(hostile | ordinary), dtype=dtypes, fresh=st.booleans(), soft=st.booleans())
+def test_rho_survives_any_batch(
+    logits: Tensor, dtype: torch.dtype, fresh: bool, soft: bool
+) -> None:
+    loss = penex.PENEX(0.1) if fresh else seasoned()
+    logits = logits.to(dtype)
+    target = torch.zeros(len(logits)).long()
+    labels = torch.nn.functional.one_hot(target, 3).to(dtype) if soft else target
+    before = loss.rho.item()
+    value = loss(logits, labels)
+    after = loss.rho.item()
+
+    legal = logits[:, 0].isfinite().all() and not (logits.isnan() | (logits == math.inf)).any()
+    if not legal:
+        assert not value.isfinite(), "a broken logit must show in the loss"
+        assert after == before, "an unusable batch leaves rho alone"
+    elif logits[logits.isfinite()].abs().max() <= 1e4:
+        assert value.isfinite()
+        assert 1e-6 * (1 - 1e-6) <= after <= 100
+    assert loss(*GOOD).isfinite()
+    assert 0 < loss.rho.item() <= 100
+
+
+@settings(max_examples=300)
+@given(
+    logits=tables(st.floats(-1e4, 1e4, width=16) | st.sampled_from([1e4, -1e4])),
+    dtype=dtypes,
+    alpha=st.floats(0.01, 1.0),
+    reduction=st.sampled_from(["mean", "sum", "none"]),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    rho=st.none() | st.sampled_from([1e-6, 100.0]),
+)
+def test_finite_up_to_ten_thousand(
+    logits: Tensor,
+    dtype: torch.dtype,
+    alpha: float,
+    reduction: str,
+    smoothing: float,
+    rho: float | None,
+) -> None:
+    loss = penex.PENEX(alpha, reduction=reduction, label_smoothing=smoothing, rho=rho)
+    leaf = logits.to(dtype).float().requires_grad_()
+    value = loss(leaf, torch.zeros(len(logits)).long())
+    value.sum().backward()
+    assert value.isfinite().all()
+    assert leaf.grad is not None
+    assert leaf.grad.isfinite().all()
+    assert loss.rho.isfinite()
+
+
+def test_a_large_batch_of_ten_thousands_is_finite() -> None:
+    logits = torch.full((4096, 1000), 1e4, requires_grad=True)
+    value = penex.PENEX(1.0, rho=100.0, reduction="sum")(logits, torch.zeros(4096).long())
+    value.backward()
+    assert value.isfinite()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_the_fp16_logit_of_twelve() -> None:
+    logits, target = torch.tensor([[12.0, 0.0]]), torch.tensor([0])
+    half, single = penex.PENEX(0.1), penex.PENEX(0.1)
+    assert half(logits.half(), target).item() == single(logits, target).item()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_masked_class_is_as_good_as_absent(mask: float, soft: bool, weighted: bool) -> None:
+    """-inf, or any number that low, at a class that is not a target takes the class out."""
+    full = torch.tensor([[1.0, mask, -1.0], [0.0, mask, 1.0]], requires_grad=True)
+    slim = torch.tensor([[1.0, -1.0], [0.0, 1.0]], requires_grad=True)
+    full_y: Tensor = torch.tensor([0, 2])
+    slim_y: Tensor = torch.tensor([0, 1])
+    if soft:
+        full_y = torch.tensor([[0.7, 0.0, 0.3], [0.2, 0.0, 0.8]], requires_grad=True)
+        slim_y = torch.tensor([[0.7, 0.3], [0.2, 0.8]])
+    weight = torch.tensor([1.0, 5.0, 2.0]) if weighted else None
+    one = penex.PENEX(0.5, weight=weight)
+    two = penex.PENEX(0.5, weight=None if weight is None else weight[[0, 2]])
+    value, expected = one(full, full_y), two(slim, slim_y)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(one.rho, two.rho)
+    assert full.grad is not None
+    torch.testing.assert_close(full.grad[:, [0, 2]], slim.grad)
+    assert (full.grad[:, 1] == 0).all()
+    if soft:
+        assert full_y.grad is not None
+        assert full_y.grad.isfinite().all()
+
+
+def test_a_masked_class_may_be_weighted_zero_under_smoothing() -> None:
+    logits = torch.tensor([[1.0, -math.inf, -1.0]], requires_grad=True)
+    loss = penex.PENEX(0.1, label_smoothing=0.1, weight=torch.tensor([1.0, 0.0, 1.0]))
+    value = loss(logits, torch.tensor([0]))
+    value.backward()
+    assert value.isfinite()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+@settings(max_examples=200)
+@given(logits=tables(hostile | ordinary), smoothing=st.sampled_from([0.0, 0.1]))
+def test_what_stands_at_an_ignored_position_does_not_matter(
+    logits: Tensor, smoothing: float
+) -> None:
+    good, labels = GOOD
+    both = torch.cat([logits, good]).requires_grad_()
+    target = torch.cat([torch.full((len(logits),), -100), labels])
+    one = penex.PENEX(0.1, label_smoothing=smoothing)
+    two = penex.PENEX(0.1, label_smoothing=smoothing)
+    value = one(both, target)
+    value.backward()
+    assert value.item() == pytest.approx(two(good, labels).item())
+    assert one.rho.item() == pytest.approx(two.rho.item())
+    assert both.grad is not None
+    assert (both.grad[: len(logits)] == 0).all()
+    assert both.grad.isfinite().all()
+
+
+@settings(max_examples=100)
+@given(
+    logits=tables(hostile | ordinary),
+    reduction=st.sampled_from(["mean", "sum", "none"]),
+    fresh=st.booleans(),
+    smoothing=st.sampled_from([0.0, 0.1]),
+)
+def test_all_ignored_is_zero_with_zero_gradient(
+    logits: Tensor, reduction: str, fresh: bool, smoothing: float
+) -> None:
+    loss = penex.PENEX(0.1, reduction=reduction, label_smoothing=smoothing)
+    if not fresh:
+        loss(*GOOD)
+    before = loss.rho.item()
+    logits.requires_grad_()
+    value = loss(logits, torch.full((len(logits),), -100))
+    value.sum().backward()
+    assert (value == 0).all()
+    assert logits.grad is not None
+    assert (logits.grad == 0).all()
+    assert loss.rho.item() == before
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3, 0), (0, 3, 2, 2)])
+@pytest.mark.parametrize("soft", [False, True])
+def test_an_empty_batch_is_zero(shape: tuple[int, ...], soft: bool) -> None:
+    loss = seasoned()
+    before = loss.rho.item()
+    logits = torch.zeros(shape, requires_grad=True)
+    target = torch.zeros(shape) if soft else torch.zeros(shape[:1] + shape[2:]).long()
+    value = loss(logits, target)
+    value.backward()
+    assert value.item() == 0
+    assert loss.rho.item() == before
+
+
+def test_probability_rows_of_zeros_leave_nothing() -> None:
+    loss = seasoned()
+    before = loss.rho.item()
+    assert loss(torch.randn(2, 3), torch.zeros(2, 3)).item() == 0
+    assert loss.rho.item() == before
+
+
+def test_underflow_is_not_nothing() -> None:
+    """At logits of -200, SE is 0 in float32 and the estimate runs into the upper bound."""
+    loss = penex.PENEX(0.1)
+    assert loss(torch.full((2, 3), -200.0), torch.tensor([0, 1])).isfinite()
+    assert loss.rho.item() == 100
+
+
+def test_ex_and_se_alone_are_never_saturated() -> None:
+    logits = torch.tensor([[1000.0, -1000.0]])
+    assert F.sum_exp(logits).isinf().all()
+    assert F.exponential(logits, torch.tensor([1]), 1.0).isinf().all()

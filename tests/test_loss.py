@@ -1,0 +1,334 @@
+"""The stateful shell: rho over time, accumulation, saving and loading, dtypes, compilation."""
+
+import copy
+import io
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import penex
+from penex import _reference
+from penex import functional as F
+
+
+def batches(steps: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Iterator[Any]:
+    """Logits whose size drifts, so that rho moves."""
+    generator = torch.Generator().manual_seed(0)
+    for step in range(steps):
+        logits = torch.randn(16, 5, generator=generator, dtype=torch.float64)
+        logits = scale * logits * (0.5 + step / steps) + step / steps
+        yield logits.to(dtype), torch.randint(5, (16,), generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "scale"), [((1e-6, 100.0), 1.0), ((0.015, 0.02), 1.0), ((1e-5, 2.2e-5), 8.0)]
+)
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_hundred_steps_equal_the_oracle(
+    dtype: torch.dtype, rtol: float, bounds: tuple[float, float], scale: float
+) -> None:
+    low, high = bounds
+    seen = list(batches(100, dtype, scale))
+    exact = [(logits.double(), target) for logits, target in seen]
+    algorithm = penex.PENEX(0.1, rho_min=low, rho_max=high)
+    oracle = _reference.algorithm(exact, 0.1, rho_min=low, rho_max=high)
+    listing = penex.PENEX(0.1, rho_min=low, rho_max=high, order="listing")
+    listing_oracle = _reference.Listing(0.1, rho_min=low, rho_max=high)
+    touched = set()
+    for (logits, target), (rho, loss) in zip(seen, oracle, strict=True):
+        assert algorithm(logits, target).item() == pytest.approx(loss.item(), rel=rtol)
+        assert algorithm.rho.item() == pytest.approx(rho, rel=rtol)
+        touched.add("low" if rho == low else "high" if rho == high else "between")
+        expected = listing_oracle(logits.double(), target)
+        assert listing(logits, target).item() == pytest.approx(expected.item(), rel=rtol)
+        assert listing_oracle.rho is not None
+        assert listing.rho.item() == pytest.approx(listing_oracle.rho.item(), rel=rtol)
+    if bounds != (1e-6, 100.0):
+        assert len(touched) > 1, "the bounds were meant to be crossed"
+
+
+def test_gradient_treats_rho_as_a_constant() -> None:
+    logits, target = next(batches(1))
+    loss = penex.PENEX(0.1)
+    ours, plain = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    loss(ours, target).backward()
+    F.penex(plain, target, 0.1, loss.rho.item()).backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(ours.grad, plain.grad)
+
+
+def test_a_forward_pass_may_come_before_the_last_ones_backward() -> None:
+    loss = penex.PENEX(0.1)
+    x = torch.randn(4, 3, requires_grad=True)
+    y = torch.tensor([0, 1, 2, 0])
+    first = loss(x, y)
+    loss(x.detach(), y)
+    first.backward()
+    assert x.grad is not None
+
+
+def test_a_fixed_rho_stays() -> None:
+    loss = penex.PENEX(0.1, rho=0.3)
+    for logits, target in batches(3):
+        assert loss(logits, target).item() == F.penex(logits, target, 0.1, 0.3).item()
+    assert loss.rho.item() == pytest.approx(0.3)
+
+
+def test_eval_never_changes_state() -> None:
+    (logits, target), *later = batches(4, torch.float32)
+    loss = penex.PENEX(0.1).eval()
+    expected = F.exponential(logits, target, 0.1).mean() * 1.1
+    torch.testing.assert_close(loss(logits, target), expected)
+    assert loss.rho.item() == 0
+    loss.train()(logits, target)
+    before = copy.deepcopy(loss.state_dict())
+    loss.eval()
+    for logits, target in later:
+        expected = F.penex(logits, target, 0.1, loss.rho)
+        assert loss(logits, target).item() == pytest.approx(expected.item())
+        loss(logits.double(), target)
+    assert_same_state(loss.state_dict(), before)
+
+
+def assert_same_state(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for key in one:
+        assert one[key].dtype == other[key].dtype, key
+        assert torch.equal(one[key], other[key]), key
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_state_round_trip_continues_bit_for_bit(
+    steps: int, accumulate: int, dtype: torch.dtype
+) -> None:
+    saved = penex.PENEX(0.123456789, accumulate=accumulate)
+    *past, last = batches(steps + 1, dtype)
+    for batch in past:
+        saved(*batch)
+    fresh = penex.PENEX(accumulate=accumulate)
+    fresh.load_state_dict(through_a_file(saved.state_dict()), strict=True)
+    assert fresh.alpha == 0.123456789
+    assert_same_state(fresh.state_dict(), saved.state_dict())
+    assert torch.equal(fresh(*last), saved(*last))
+    assert_same_state(fresh.state_dict(), saved.state_dict())
+
+
+def test_a_loaded_loss_is_fixed_or_estimated_as_the_saved_one() -> None:
+    batch = next(batches(1))
+    fixed, free = penex.PENEX(0.1, rho=0.3), penex.PENEX(0.2)
+    loaded = penex.PENEX()
+    loaded.load_state_dict(fixed.state_dict())
+    assert loaded(*batch).item() == fixed(*batch).item()
+    loaded.load_state_dict(free.state_dict())
+    assert loaded(*batch).item() == free(*batch).item()
+
+
+def test_weight_is_saved_like_cross_entropys() -> None:
+    loss = nn.ModuleDict({"loss": penex.PENEX(weight=torch.tensor([1.0, 2.0]))})
+    assert torch.equal(loss.state_dict()["loss.weight"], torch.tensor([1.0, 2.0]))
+    loss.load_state_dict(loss.state_dict(), strict=True)
+
+
+def test_deepcopy_is_independent() -> None:
+    first, second = batches(2)
+    loss = penex.PENEX(0.1)
+    loss(*first)
+    twin = copy.deepcopy(loss)
+    loss(*second)
+    assert twin.rho.item() != loss.rho.item()
+    twin(*second)
+    assert twin.rho.item() == loss.rho.item()
+
+
+@pytest.mark.parametrize(
+    ("move", "dtype"),
+    [
+        (nn.Module.half, torch.float32),
+        (nn.Module.bfloat16, torch.float32),
+        (nn.Module.float, torch.float32),
+        (nn.Module.double, torch.float64),
+        (lambda loss: loss.to(torch.float16), torch.float32),
+        (lambda loss: loss.double().half(), torch.float64),
+        (lambda loss: loss.double().float(), torch.float32),
+    ],
+)
+def test_rho_never_goes_to_half_precision(
+    move: Callable[[nn.Module], nn.Module], dtype: torch.dtype
+) -> None:
+    loss = penex.PENEX(0.1)
+    loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 0]))
+    value = loss.rho.item()
+    move(nn.Sequential(loss))
+    assert loss.rho.dtype == loss.window.dtype == dtype
+    assert loss.rho.item() == value
+    loss(torch.randn(4, 3).half(), torch.tensor([0, 1, 2, 0]))
+    assert loss.rho.dtype == dtype
+
+
+def test_to_moves_the_state() -> None:
+    assert penex.PENEX().to("meta").rho.device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_keeps_float32(dtype: torch.dtype) -> None:
+    model, loss = nn.Linear(6, 4), penex.PENEX(0.1, weight=torch.rand(4))
+    x, y = torch.randn(8, 6), torch.randint(4, (8,))
+    with torch.autocast("cpu", dtype=dtype):
+        logits = model(x)
+        value = loss(logits, y)
+    assert logits.dtype == dtype
+    assert value.dtype == loss.rho.dtype == torch.float32
+    twin = penex.PENEX(0.1, weight=loss.weight)
+    assert value.item() == twin(logits.float(), y).item()
+    assert loss.rho.item() == twin.rho.item()
+
+
+@pytest.mark.parametrize("kept", [16, 5])
+def test_micro_batches_end_with_the_rho_of_the_big_batch(kept: int) -> None:
+    micro, whole = penex.PENEX(0.1, accumulate=4), penex.PENEX(0.1)
+    for logits, target in batches(5):
+        target[kept:] = -100
+        before = micro.rho.item()
+        for k in range(4):
+            part = slice(4 * k, 4 * k + 4)
+            assert micro.rho.item() == before, "rho moves after the last micro-batch only"
+            value = micro(logits[part], target[part]).item()
+            if before > 0 and (target[part] >= 0).any():
+                expected = F.penex(logits[part], target[part], 0.1, before).item()
+                assert value == pytest.approx(expected)
+        whole(logits, target)
+        assert micro.rho.item() == pytest.approx(whole.rho.item(), rel=1e-12)
+
+
+def test_first_window_uses_its_running_estimate() -> None:
+    loss = penex.PENEX(0.1, accumulate=2)
+    (logits, target), *_ = batches(1)
+    first, second = loss(logits[:8], target[:8]), loss(logits[8:], target[8:])
+    alone, both = penex.PENEX(0.1), penex.PENEX(0.1)
+    assert first.item() == alone(logits[:8], target[:8]).item()
+    both(logits, target)
+    expected = F.penex(logits[8:], target[8:], 0.1, both.rho.item())
+    assert second.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_an_unusable_micro_batch_does_not_spoil_the_window() -> None:
+    loss, whole = penex.PENEX(0.1, accumulate=3), penex.PENEX(0.1)
+    (logits, target), *_ = batches(1)
+    loss(logits[:8], target[:8])
+    loss(torch.full((8, 5), torch.nan, dtype=torch.float64), target[:8])
+    loss(logits[8:], target[8:])
+    whole(logits, target)
+    assert loss.rho.item() == pytest.approx(whole.rho.item(), rel=1e-12)
+
+
+def compiled_equals_eager(backend: str, **options: Any) -> None:
+    torch.compiler.reset()
+    eager, shadow = penex.PENEX(0.1, **options), penex.PENEX(0.1, **options)
+    compiled = torch.compile(shadow, fullgraph=True, backend=backend)
+    for logits, target in batches(5, torch.float32):
+        target[0] = -100
+        ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+        loss, expected = compiled(ours, target), eager(theirs, target)
+        loss.backward()
+        expected.backward()
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(ours.grad, theirs.grad)
+        torch.testing.assert_close(shadow.rho, eager.rho)
+    shadow.eval()
+    eager.eval()
+    torch.testing.assert_close(compiled(logits, target), eager(logits, target))
+    torch.testing.assert_close(shadow.rho, eager.rho)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rho": 0.2},
+        {"order": "listing", "accumulate": 2},
+        {"weight": torch.rand(5), "label_smoothing": 0.1, "reduction": "sum"},
+    ],
+)
+def test_compiled_graph_is_whole_and_equal(options: dict[str, Any]) -> None:
+    compiled_equals_eager("aot_eager", **options)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_compiled_code_is_equal() -> None:
+    compiled_equals_eager("inductor")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"alpha": 0}, "alpha must be a finite number above 0; got 0.0"),
+        ({"alpha": -1}, "alpha must be"),
+        ({"alpha": float("nan")}, "alpha must be"),
+        ({"alpha": float("inf")}, "alpha must be"),
+        ({"rho": 0.0}, "rho must be a finite number above 0"),
+        ({"ema": 0.0}, "ema must be above 0 and at most 1; got 0.0"),
+        ({"ema": 1.1}, "ema must be"),
+        ({"ema": float("nan")}, "ema must be"),
+        ({"rho_min": 0.0}, "0 < rho_min < rho_max"),
+        ({"rho_min": 2.0, "rho_max": 1.0}, "got rho_min=2.0 and rho_max=1.0"),
+        ({"rho_min": 1.0, "rho_max": 1.0}, "0 < rho_min < rho_max"),
+        ({"order": "paper"}, "order must be one of algorithm, listing; got 'paper'"),
+        ({"reduction": "avg"}, "reduction must be one of mean, sum, none; got 'avg'"),
+        ({"impl": "cobol"}, "got 'cobol'"),
+        ({"accumulate": 0}, "accumulate must be a whole number from 1 on; got 0"),
+        ({"accumulate": 1.5}, "accumulate must be"),
+        ({"process_group": True}, "process_group must be None, False or a process group"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
+        penex.PENEX(**arguments)
+
+
+def test_inference_helpers() -> None:
+    loss, logits = penex.PENEX(0.25), torch.randn(3, 4)
+    assert loss.temperature == 0.8
+    torch.testing.assert_close(loss.rescale(logits), 1.25 * logits)
+    expected = torch.softmax(logits / loss.temperature, dim=1)
+    torch.testing.assert_close(loss.probabilities(logits), expected)
+    assert "alpha=0.25" in repr(loss)
+    assert "rho=0.5" in repr(penex.PENEX(rho=0.5))
+
+
+def test_loss_falls_when_a_model_learns() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 6)
+    y = (x @ torch.randn(6, 3)).argmax(1)
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))
+    loss = penex.PENEX(0.1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+    assert (loss.probabilities(model(x)).argmax(1) == y).float().mean() > 0.95
+
+
+def test_trains_through_a_gradient_scaler() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    model, loss = nn.Linear(6, 3), penex.PENEX(0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before: Tensor = model.weight.detach().clone()
+    with torch.autocast("cpu", dtype=torch.float16):
+        value = loss(model(torch.randn(8, 6)), torch.randint(3, (8,)))
+    scaler.scale(value).backward()
+    scaler.step(optimizer)
+    assert not torch.equal(model.weight, before)

@@ -1,0 +1,166 @@
+"""Metrics against brute force and closed forms; the bootstrap against sqrt(p (1 - p) / n)."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penex import metrics
+
+
+def sample(seed: int, n: int = 200, classes: int = 5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (n,), generator=generator)
+
+
+def brute_force_ece(logits: Tensor, target: Tensor, temperature: float, bins: int) -> float:
+    p = torch.softmax(logits / temperature, dim=1).tolist()
+    y = target.tolist()
+    error = 0.0
+    for m in range(1, bins + 1):
+        members = [i for i, row in enumerate(p) if (m - 1) / bins < max(row) <= m / bins]
+        if members:
+            correct = sum(p[i].index(max(p[i])) == y[i] for i in members) / len(members)
+            confidence = sum(max(p[i]) for i in members) / len(members)
+            error += len(members) / len(p) * abs(correct - confidence)
+    return error
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6), temperature=st.floats(0.2, 3), bins=st.sampled_from([1, 2, 15, 40])
+)
+def test_ece_equals_brute_force(seed: int, temperature: float, bins: int) -> None:
+    logits, target = sample(seed, n=70)
+    ours = metrics.ece(logits, target, temperature=temperature, bins=bins).item()
+    assert ours == pytest.approx(brute_force_ece(logits, target, temperature, bins), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [64, 200, 5])
+def test_ece_per_batch_is_the_plain_mean_over_batches(n: int) -> None:
+    logits, target = sample(1, n=n)
+    parts = [
+        brute_force_ece(logits[i : i + 64], target[i : i + 64], 0.7, 15) for i in range(0, n, 64)
+    ]
+    ours = metrics.ece_per_batch(logits, target, temperature=0.7).item()
+    assert ours == pytest.approx(sum(parts) / len(parts), abs=1e-12)
+
+
+def test_certainty_is_in_the_last_bin() -> None:
+    """A confidence of exactly 1 shares the bin of 0.97, where the two errors cancel in part."""
+    logits = torch.tensor([[2000.0, 0.0], [math.log(97), math.log(3)]], dtype=torch.float64)
+    target = torch.tensor([0, 1])
+    assert metrics.ece(logits, target).item() == pytest.approx(abs(1 + 0 - 1 - 0.97) / 2)
+
+
+def test_bins_are_closed_on_the_right() -> None:
+    """With 4 bins, 0.5 is in (0.25, 0.5] and 0.75 in (0.5, 0.75]: apart, nothing cancels."""
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)
+    assert torch.softmax(logits, 1)[:, 0].tolist() == [0.5, 0.75]
+    error = metrics.ece(logits, torch.tensor([0, 1]), bins=4).item()
+    assert error == pytest.approx((0.5 + 0.75) / 2)
+    assert metrics.ece(logits, torch.tensor([0, 1]), bins=1).item() == pytest.approx(0.25 / 2)
+
+
+@given(seed=st.integers(0, 10**6), temperature=st.floats(0.2, 3))
+def test_the_other_metrics_equal_torch(seed: int, temperature: float) -> None:
+    logits, target = sample(seed)
+    p = torch.softmax(logits / temperature, dim=1)
+    one_hot = torch.nn.functional.one_hot(target, 5)
+    expected = {
+        metrics.accuracy: (logits.argmax(1) == target).double().mean(),
+        metrics.cross_entropy: torch.nn.functional.cross_entropy(logits / temperature, target),
+        metrics.brier: (p - one_hot).square().sum(1).mean(),
+    }
+    for metric, value in expected.items():
+        torch.testing.assert_close(metric(logits, target, temperature=temperature), value)
+
+
+def test_brier_of_a_sure_model_does_not_cancel() -> None:
+    logits, target = torch.tensor([[12.0, 0.0]]), torch.tensor([0])
+    exact = 2 * torch.sigmoid(torch.tensor(-12.0, dtype=torch.float64)) ** 2
+    assert metrics.brier(logits, target).item() == pytest.approx(exact.item(), rel=0.05)
+
+
+def test_half_precision_is_read_in_float32() -> None:
+    logits, target = sample(2)
+    half = logits.half()
+    for name, value in metrics.summary(metrics.scores(half, target)).items():
+        expected = metrics.summary(metrics.scores(half.float(), target))[name]
+        assert value.item() == expected.item()
+
+
+def test_bootstrap_spread_of_accuracy_is_binomial() -> None:
+    """Within 4 standard errors: a standard deviation of R resamples is known to 1 / sqrt(2 R)."""
+    logits, target = sample(3, n=2000)
+    p = metrics.accuracy(logits, target).item()
+    expected = math.sqrt(p * (1 - p) / 2000)
+    spread = metrics.bootstrap(logits, target, resamples=400)["accuracy"].item()
+    assert spread == pytest.approx(expected, rel=4 / math.sqrt(2 * 400))
+
+
+def test_bootstrap_spread_of_means_is_their_standard_error() -> None:
+    logits, target = sample(4, n=2000)
+    cached = metrics.scores(logits, target, temperature=0.8)
+    spread = metrics.bootstrap(logits, target, temperature=0.8, resamples=400)
+    for name, values in (("cross_entropy", cached.nll), ("brier", cached.brier)):
+        expected = values.std().item() / math.sqrt(2000)
+        assert spread[name].item() == pytest.approx(expected, rel=4 / math.sqrt(2 * 400))
+    assert all(value.item() > 0 for value in spread.values())
+
+
+def test_bootstrap_is_a_function_of_its_seed() -> None:
+    logits, target = sample(5)
+    assert metrics.bootstrap(logits, target) == metrics.bootstrap(logits, target)
+    assert metrics.bootstrap(logits, target) != metrics.bootstrap(logits, target, seed=1)
+
+
+METRICS: list[Callable[..., Tensor]] = [
+    metrics.accuracy,
+    metrics.cross_entropy,
+    metrics.brier,
+    metrics.ece,
+    metrics.ece_per_batch,
+]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_broken_row_never_gives_a_number(metric: Callable[..., Tensor], value: float) -> None:
+    logits, target = sample(6)
+    logits[3, 1] = value
+    assert metric(logits, target).isnan()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_bad_input_gets_a_sentence(metric: Callable[..., Tensor]) -> None:
+    logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
+    with pytest.raises(ValueError, match=r"shape \(3,\); got torch.int64 of shape \(2,\)"):
+        metric(logits, target[:2])
+    with pytest.raises(ValueError, match=r"int64 class indices.*got torch.float32"):
+        metric(logits, target.float())
+    with pytest.raises(ValueError, match="N at least 1"):
+        metric(logits[:0], target[:0])
+    with pytest.raises(ValueError, match=r"shape \(N, C\)"):
+        metric(logits[0], target[0])
+    with pytest.raises(IndexError, match="Target 2 is out of bounds: with 2 classes"):
+        metric(logits, torch.tensor([0, 2, 1]))
+    with pytest.raises(IndexError, match="Target -1"):
+        metric(logits, torch.tensor([0, -1, 1]))
+    with pytest.raises(ValueError, match="temperature must be"):
+        metric(logits, target, temperature=0.0)
+
+
+def test_bad_bins_and_resamples_get_a_sentence() -> None:
+    logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
+    with pytest.raises(ValueError, match="bins must be at least 1; got"):
+        metrics.ece(logits, target, bins=0)
+    with pytest.raises(ValueError, match="batch_size and bins"):
+        metrics.ece_per_batch(logits, target, batch_size=0)
+    with pytest.raises(ValueError, match="at least 2 resamples; got 1"):
+        metrics.bootstrap(logits, target, resamples=1)
