@@ -1,0 +1,42 @@
+# make demo and make test set up everything themselves. PYTHON picks the interpreter (3.11 or 3.12).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+SETUP_INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/quickstart.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.imports
+
+$(VENV)/.venv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "penex needs Python 3.11 or newer; try make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.venv $(SETUP_INPUTS)
+	$(PIP) --editable '.[lab]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.venv $(SETUP_INPUTS)
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

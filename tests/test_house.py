@@ -1,0 +1,68 @@
+"""The house: what an import pulls in, what the README says, what must not stand in the tree."""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import penex
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"{statement}; import sys; print('\\n'.join(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    return {name.split(".")[0] for name in result.stdout.split()}
+
+
+def test_importing_penex_pulls_in_torch_and_nothing_else() -> None:
+    """The time it takes is for benchmarks/imports.py to say."""
+    extra = modules_after("import penex") - modules_after("import torch")
+    assert extra == {"penex"}
+
+
+def test_the_version_is_the_packages() -> None:
+    assert penex.__version__ == metadata.version("penex")
+
+
+def test_torch_is_the_only_hard_dependency() -> None:
+    required = metadata.requires("penex") or []
+    assert [r for r in required if "extra ==" not in r] == ["torch>=2.6"]
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(penex.__file__).parent / "py.typed").exists()
+
+
+def test_the_readme_has_snippets() -> None:
+    assert len(SNIPPETS) >= 5
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_readme_snippet_runs(number: int) -> None:
+    """Each snippet after the first builds on the names of the first ones, as a reader would."""
+    code = "\n".join(SNIPPETS[: number + 1])
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+
+
+def test_quickstart_prints_its_table() -> None:
+    command = [sys.executable, "examples/quickstart.py", "--seeds", "2", "--epochs", "2"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    for word in ("cross-entropy", "PENEX", "accuracy", "brier", "ece"):
+        assert word in result.stdout
+
+
+def test_quickstart_says_what_is_wrong() -> None:
+    command = [sys.executable, "examples/quickstart.py", "--train-size", "5000"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 2
+    assert "--train-size must be from 1 to 1796" in result.stderr
