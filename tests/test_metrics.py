@@ -51,6 +51,21 @@ def test_ece_per_batch_is_the_plain_mean_over_batches(n: int) -> None:
     assert ours == pytest.approx(sum(parts) / len(parts), abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("sharpness", "accuracy", "error"), [(2.0, 0.53, 0.148), (6.0, 0.82, 0.105)]
+)
+def test_ece_per_batch_of_a_calibrated_model_is_not_zero(
+    sharpness: float, accuracy: float, error: float
+) -> None:
+    """Labels drawn from the model's own probabilities: the figures that the README warns of."""
+    torch.manual_seed(0)
+    logits = sharpness * torch.randn(40_000, 10, dtype=torch.float64)
+    target = torch.multinomial(logits.softmax(1), 1).squeeze(1)
+    assert metrics.ece(logits, target) < 0.01
+    assert metrics.accuracy(logits, target).item() == pytest.approx(accuracy, abs=0.01)
+    assert metrics.ece_per_batch(logits, target).item() == pytest.approx(error, abs=0.003)
+
+
 def test_certainty_is_in_the_last_bin() -> None:
     """A confidence of exactly 1 shares the bin of 0.97, where the two errors cancel in part."""
     logits = torch.tensor([[2000.0, 0.0], [math.log(97), math.log(3)]], dtype=torch.float64)
