@@ -1,6 +1,7 @@
 """What only a GPU can show; skipped where there is none."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ from torch import nn
 
 import penex
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature"),
+]
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -19,16 +23,16 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@contextmanager
 def any_wait_for_the_gpu_is_an_error() -> Iterator[None]:
-    torch.zeros((), device="cuda")
     torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def batches(steps: int, soft: bool = False) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    torch.cuda.set_sync_debug_mode("default")
     generator = torch.Generator().manual_seed(0)
     made = []
     for _ in range(steps):
@@ -48,10 +52,9 @@ def test_gpu_equals_cpu_without_waiting(options: dict[str, Any], soft: bool) -> 
         expected = here(logits, target)
         on_gpu = logits.cuda().requires_grad_()
         labels = target.cuda()
-        torch.cuda.set_sync_debug_mode("error")
-        value = there(on_gpu, labels)
-        value.backward()
-        torch.cuda.set_sync_debug_mode("default")
+        with any_wait_for_the_gpu_is_an_error():
+            value = there(on_gpu, labels)
+            value.backward()
         torch.testing.assert_close(value.cpu(), expected)
         torch.testing.assert_close(there.rho.cpu(), here.rho)
 
@@ -98,7 +101,6 @@ def test_autocast_training_keeps_float32(dtype: torch.dtype) -> None:
     optimizer = torch.optim.Adam(model.parameters())
     x = torch.randn(32, 16, device="cuda")
     y = torch.randint(7, (32,), device="cuda")
-    torch.cuda.set_sync_debug_mode("default")  # the scaler itself waits
     for _ in range(5):
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=dtype):
@@ -116,7 +118,6 @@ def test_autocast_training_keeps_float32(dtype: torch.dtype) -> None:
 def test_compiled_equals_eager() -> None:
     eager, shadow = penex.PENEX(0.1).cuda(), penex.PENEX(0.1).cuda()
     compiled = torch.compile(shadow, fullgraph=True)
-    torch.cuda.set_sync_debug_mode("default")
     for logits, target in batches(4):
         ours = logits.cuda().requires_grad_()
         theirs = logits.cuda().requires_grad_()

@@ -73,13 +73,15 @@ def torchs_own_slips(logits: Tensor, target: Tensor, options: dict[str, Any]) ->
 
     It rejects a target of one element for (C) logits only under smoothing, bytes only under
     smoothing and weights; it accepts weights of shape (1, C) only for class indices in images,
-    and bytes in images only if there are none.
+    and bytes in images, or (torch 2.11) any dtype, only if there are none.
     """
     weight = options.get("weight")
     if options["label_smoothing"] > 0 and (
         (logits.dim() == 1 and target.shape == (1,))
         or (target.dtype == torch.uint8 and weight is not None)
     ):
+        return True
+    if target.numel() == 0 and target.dtype != torch.int64 and target.shape != logits.shape:
         return True
     image = logits.dim() > 2
     return image and ((weight is not None and weight.dim() == 2) or target.dtype == torch.uint8)
