@@ -1,0 +1,201 @@
+"""The paper's theorems as properties, and Proposition A.1 by solving its constrained problem."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from torch import Tensor
+
+from penex import functional as F
+from penex import theory
+from penex.boosting import SAMMEClassifier
+
+alphas = st.floats(0.01, 5.0)
+rhos = st.floats(1e-6, 100.0)
+gammas = st.floats(-5.0, 10.0)
+scales = st.sampled_from([0.1, 1.0, 10.0, 200.0])
+
+
+def sample(seed: int, scale: float = 1.0, n: int = 40, classes: int = 4) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (n,), generator=generator)
+
+
+def test_margins_by_hand() -> None:
+    logits, target = sample(0)
+    for row, y, margin in zip(logits.tolist(), target, theory.margins(logits, target), strict=True):
+        rival = max(value for j, value in enumerate(row) if j != y)
+        assert margin.item() == row[y] - rival
+    positive = theory.margins(logits, target) > 0
+    assert torch.equal(positive, logits.argmax(1) == target)
+
+
+@given(seed=st.integers(0, 10**6), scale=scales, alpha=alphas, rho=rhos, gamma=gammas)
+def test_tail_below_sharp_form_below_bound(
+    seed: int, scale: float, alpha: float, rho: float, gamma: float
+) -> None:
+    logits, target = sample(seed, scale)
+    tail = (theory.margins(logits, target) <= gamma).double().mean()
+    sharp = theory.sharp_margin_tail_bound(logits, target, gamma, alpha)
+    bound = theory.margin_tail_bound(logits, target, gamma, alpha, rho)
+    assert tail <= sharp * (1 + 1e-9)
+    assert sharp <= bound * (1 + 1e-9)
+
+
+@given(seed=st.integers(0, 10**6), alpha=alphas, rho=rhos, gamma=gammas)
+def test_bound_is_the_loss_rescaled(seed: int, alpha: float, rho: float, gamma: float) -> None:
+    logits, target = sample(seed)
+    b = alpha / (1 + alpha)
+    expected = math.exp(b * gamma) * rho**-b * F.penex(logits, target, alpha, rho)
+    torch.testing.assert_close(
+        theory.margin_tail_bound(logits, target, gamma, alpha, rho), expected
+    )
+
+
+@given(seed=st.integers(0, 10**6), alpha=alphas, factor=st.floats(0.01, 100))
+def test_optimal_rho_is_optimal(seed: int, alpha: float, factor: float) -> None:
+    logits, target = sample(seed)
+    best = theory.optimal_rho(logits, target, alpha).item()
+    ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
+    assert best == pytest.approx(F.optimal_penalty(ex, se, alpha).item())
+    at_best = theory.margin_tail_bound(logits, target, 1.0, alpha, best)
+    elsewhere = theory.margin_tail_bound(logits, target, 1.0, alpha, best * factor)
+    assert at_best <= elsewhere * (1 + 1e-12)
+    b = alpha / (1 + alpha)
+    sharp = theory.sharp_margin_tail_bound(logits, target, 1.0, alpha)
+    torch.testing.assert_close(sharp, at_best * b**b * (1 - b) ** (1 - b))
+
+
+def test_sharp_form_ignores_a_common_shift() -> None:
+    logits, target = sample(1)
+    sharp = theory.sharp_margin_tail_bound(logits, target, 1.0, 0.3)
+    torch.testing.assert_close(
+        theory.sharp_margin_tail_bound(logits + 7.0, target, 1.0, 0.3), sharp
+    )
+
+
+def test_bounds_of_huge_logits_are_numbers() -> None:
+    logits = torch.tensor([[400.0, -400.0]])
+    assert theory.margin_tail_bound(logits, torch.tensor([1]), 1.0, 1.0, 1.0).isfinite()
+
+
+@given(
+    seed=st.integers(0, 10**6), alpha=alphas, rho=rhos, rademacher=st.floats(1e-4, 10.0),
+    factor=st.floats(0.2, 5.0),
+)  # fmt: skip
+def test_optimal_gamma_is_optimal(
+    seed: int, alpha: float, rho: float, rademacher: float, factor: float
+) -> None:
+    logits, target = sample(seed)
+    best = theory.optimal_gamma(logits, target, alpha, rho, rademacher=rademacher).item()
+
+    def bound(gamma: float) -> float:
+        return theory.generalization_bound(
+            logits, target, gamma, alpha, rho, rademacher=rademacher, delta=0.05
+        ).item()
+
+    assert best > 0
+    assert bound(best) <= bound(best * factor) * (1 + 1e-9)
+
+
+def test_generalization_bound_is_the_sum_of_its_parts() -> None:
+    logits, target = sample(2)
+    bound = theory.generalization_bound(
+        logits, target, 0.5, 0.2, 0.1, rademacher=0.03, delta=0.1
+    ).item()
+    tail = theory.margin_tail_bound(logits, target, 0.5, 0.2, 0.1).item()
+    expected = tail + 4 * 4 / 0.5 * 0.03 + math.sqrt(math.log(10) / (2 * 40))
+    assert bound == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.1, 0.3])
+def test_adaboosts_own_bound_holds_for_its_margins(gamma: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 5))
+    y = (x.sum(1) + rng.normal(size=300) > 0).astype(int)
+    model = SAMMEClassifier(n_estimators=30, random_state=0).fit(x, y)
+    # Two classes: the decision function is the difference of the columns, twice the margin.
+    margins = np.where(y == 1, 1, -1) * model.decision_function(x) / 2
+    assert abs(margins).max() <= 1 + 1e-12
+    errors = model.estimator_errors_[: len(model.estimators_)]
+    assert (margins <= gamma).mean() <= theory.adaboost_margin_bound(errors, gamma)
+
+
+def test_bad_input_gets_a_sentence() -> None:
+    logits, target = sample(3)
+    with pytest.raises(ValueError, match="two classes; got"):
+        theory.margins(logits[:, :1], target)
+    with pytest.raises(ValueError, match=r"indices of shape \(40,\); got \(3,\)"):
+        theory.margins(logits, target[:3])
+    with pytest.raises(ValueError, match="alpha must be a finite number above 0; got 0"):
+        theory.sharp_margin_tail_bound(logits, target, 1.0, 0.0)
+    with pytest.raises(ValueError, match="rho must be"):
+        theory.margin_tail_bound(logits, target, 1.0, 0.1, -1.0)
+    for options in ({"delta": 1.5, "rademacher": 0.1}, {"delta": 0.1, "rademacher": -1.0}):
+        with pytest.raises(ValueError, match="must be"):
+            theory.generalization_bound(logits, target, 1.0, 0.1, 0.1, **options)
+    with pytest.raises(ValueError, match="gamma must be"):
+        theory.generalization_bound(logits, target, 0.0, 0.1, 0.1, delta=0.1, rademacher=0.1)
+    with pytest.raises(ValueError, match=r"below 1/2; got 0\.7"):
+        theory.adaboost_margin_bound([0.1, 0.7], 0.0)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_a_small_gradient_step_is_a_weak_learner(positive: bool) -> None:
+    """Proposition A.1 for a linear model, with the multiplier that makes it true.
+
+    The unit step that lowers EX most without raising SE tends to -(grad EX + rho_bar grad SE),
+    rho_bar = max(0, -<grad EX, grad SE> / |grad SE|^2). The multiplier is positive where descent
+    on EX raises SE (any good model) and 0 where it lowers SE by itself (one that is all wrong).
+    """
+    alpha, eta = 0.5, 1e-4
+    torch.manual_seed(0)
+    x = torch.randn(30, 2, dtype=torch.float64)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+    means = torch.stack([x[y == k].mean(0) for k in range(3)], dim=1)
+    theta = (means if positive else -2 * means).flatten()
+
+    def logits(step: Tensor) -> Tensor:
+        return x @ (theta + step).view(2, 3)
+
+    def gradients(step: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        step = step.clone().requires_grad_()
+        ex = F.exponential(logits(step), y, alpha).mean()
+        se = F.sum_exp(logits(step)).mean()
+        (grad_ex,) = torch.autograd.grad(ex, step)
+        (grad_se,) = torch.autograd.grad(se, step)
+        return ex.detach(), se.detach(), grad_ex, grad_se
+
+    _, se_start, grad_ex, grad_se = gradients(torch.zeros(6, dtype=torch.float64))
+    multiplier = max(0.0, -(grad_ex @ grad_se / (grad_se @ grad_se)).item())
+    assert (multiplier > 0) == positive, "the two cases were meant to be covered"
+    predicted = -(grad_ex + multiplier * grad_se)
+    predicted = predicted / predicted.norm()
+
+    def parts(step: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return gradients(eta * torch.tensor(step))
+
+    start = torch.randn(6, dtype=torch.float64)
+    found = minimize(
+        # EX and SE change by about eta: dividing by eta gives the solver numbers of size one.
+        fun=lambda d: parts(d)[0].item() / eta,
+        jac=lambda d: parts(d)[2].numpy(),
+        x0=(start / start.norm()).numpy(),
+        constraints=[
+            {
+                "type": "ineq",
+                "fun": lambda d: (se_start - parts(d)[1]).item() / eta,
+                "jac": lambda d: -parts(d)[3].numpy(),
+            },
+            {"type": "eq", "fun": lambda d: d @ d - 1, "jac": lambda d: 2 * d},
+        ],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    assert found.success, found.message
+    torch.testing.assert_close(torch.tensor(found.x), predicted, rtol=0, atol=5e-3)
