@@ -6,6 +6,7 @@ Usage: distributed_worker.py RANK RANKS FOLDER CASE. The rank writes FOLDER/rank
 import copy
 import datetime
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,31 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import penex
+from penex import registry
+from penex.conex import AugmentedLagrangianLoss
+from penex.loss import PenalisedLoss
 
 ROWS, FEATURES, CLASSES, STEPS = 24, 6, 5, 8
 
-CASES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "weighted": {"weight": torch.linspace(0.5, 2, CLASSES), "label_smoothing": 0.1},
-    "accumulated": {"accumulate": 2},
-    "probabilities": {},
-    "fixed": {"rho": 0.05},
+CASES: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: penex.PENEX(0.1),
+    "weighted": lambda: penex.PENEX(
+        0.1, weight=torch.linspace(0.5, 2, CLASSES), label_smoothing=0.1
+    ),
+    "accumulated": lambda: penex.PENEX(0.1, accumulate=2),
+    "probabilities": lambda: penex.PENEX(0.1),
+    "fixed": lambda: penex.PENEX(0.1, rho=0.05),
+    "unnormalised": lambda: registry.make("unnormalised"),
+    "conex_penalty": lambda: registry.make("conex_penalty", rho=0.5),
+    "conex_lagrangian": lambda: registry.make("conex_lagrangian", rho=0.5, nu=2.0),
 }
+
+
+def moving(loss: nn.Module) -> Tensor:
+    """The state that a loss moves from batch to batch."""
+    if isinstance(loss, AugmentedLagrangianLoss):
+        return loss.lambda_
+    return loss.rho if isinstance(loss, PenalisedLoss) else torch.tensor(0.0)
 
 
 def batch(step: int, case: str) -> tuple[Tensor, Tensor]:
@@ -45,19 +61,19 @@ def bounds(rank: int, ranks: int, step: int) -> tuple[int, int]:
     return ROWS * rank // holders, ROWS * (rank + 1) // holders
 
 
-def train(model: nn.Module, loss: penex.PENEX, case: str, rank: int, ranks: int) -> dict[str, Any]:
-    """The gradients and the rho of every step."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    gradients, rhos = [], []
+def train(model: nn.Module, loss: nn.Module, case: str, rank: int, ranks: int) -> dict[str, Any]:
+    """The gradients and the moving state of every step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradients, states = [], []
     for step in range(STEPS):
         x, y = batch(step, case)
         start, stop = bounds(rank, ranks, step)
         optimizer.zero_grad()
         loss(model(x[start:stop]), y[start:stop]).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))  # type: ignore[union-attr]
-        rhos.append(loss.rho.item())
+        states.append(moving(loss).item())
         optimizer.step()
-    return {"gradients": torch.stack(gradients), "rhos": torch.tensor(rhos)}
+    return {"gradients": torch.stack(gradients), "states": torch.tensor(states)}
 
 
 def make_model() -> nn.Module:
@@ -75,7 +91,7 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         timeout=datetime.timedelta(seconds=120),
     )
     model = nn.parallel.DistributedDataParallel(make_model())
-    loss = penex.PENEX(0.1, **CASES[case])
+    loss = CASES[case]()
     result = train(model, loss, case, rank, ranks)
 
     if rank == 0:  # a collective call here would wait for ranks that never come

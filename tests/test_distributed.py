@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import distributed_worker as worker
 import penex
+
+import distributed_worker as worker
 
 
 def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -39,14 +40,17 @@ def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tenso
         (2, "accumulated"),
         (2, "probabilities"),
         (2, "fixed"),
+        (2, "unnormalised"),
+        (2, "conex_penalty"),
+        (4, "conex_lagrangian"),
     ],
 )
 def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path) -> None:
     results = run_ranks(ranks, case, tmp_path)
-    model, loss = worker.make_model(), penex.PENEX(0.1, **worker.CASES[case])
+    model, loss = worker.make_model(), worker.CASES[case]()
     alone = worker.train(model, loss, case, 0, 1)
     for result in results:
-        torch.testing.assert_close(result["rhos"], alone["rhos"], rtol=1e-6, atol=0)
+        torch.testing.assert_close(result["states"], alone["states"], rtol=1e-6, atol=0)
         torch.testing.assert_close(result["gradients"], alone["gradients"], rtol=1e-5, atol=1e-6)
 
     weights: dict[str, torch.Tensor] = results[0]["weights"]  # type: ignore[assignment]

@@ -290,7 +290,6 @@ def test_compiled_code_is_equal() -> None:
         ({"impl": "cobol"}, "got 'cobol'"),
         ({"accumulate": 0}, "accumulate must be a whole number from 1 on; got 0"),
         ({"accumulate": 1.5}, "accumulate must be"),
-        ({"process_group": True}, "process_group must be None, False or a process group"),
     ],
 )
 def test_bad_arguments_get_a_sentence(arguments: dict[str, Any], sentence: str) -> None:

@@ -8,6 +8,7 @@ Every function takes the shapes, dtypes and target kinds of torch's cross-entrop
 is computed and returned in float32, since a logit of 12 already overflows float16 under exp.
 """
 
+import math
 from typing import TypeVar
 
 import torch
@@ -39,8 +40,7 @@ def exponential(logits: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor
     >>> exponential(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), alpha=0.5)
     tensor([0.3679])
     """
-    batch = targets.read(logits, target)
-    return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits)
+    return exact_ex(targets.read(logits, target), alpha)
 
 
 def sum_exp(logits: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def penex(
         label_smoothing=label_smoothing,
     )
     ex, se = terms(batch, alpha)
-    total = mean_divisor(ex.detach().sum() + se.detach().sum(), batch.total)
+    total = targets.divisor(batch.mass.detach().sum(), batch.total)
     return targets.reduce(ex + rho * se, total, reduction)
 
 
@@ -108,19 +108,27 @@ def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tenso
     >>> terms(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
     (tensor([1.]), tensor([3.]))
     """
-    f = batch.logits
-    ex = batch.expect(lambda values: _saturated_exp(-alpha * values), f)
-    se = batch.mass * _saturated_exp(f).sum(batch.dim)
-    return ex, se
+    ex = batch.expect(lambda f: _saturated_exp(-alpha * f), batch.logits)
+    return ex, saturated_se(batch)
 
 
-def mean_divisor(left: Tensor, total: Tensor) -> Tensor:
-    """What ``mean`` divides by: total, but 1 if nothing is left of the batch (then 0 / 1 = 0).
+def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
+    """ex_i = sum_j u_ij exp(-alpha f_ij) for each position, never saturated.
 
-    >>> mean_divisor(torch.tensor(0.0), torch.tensor(0.0))
-    tensor(1.)
+    >>> exact_ex(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
+    tensor([1.])
     """
-    return torch.where(left == 0, torch.ones_like(total), total)
+    largest = 0.99 * math.log(torch.finfo(batch.logits.dtype).max)  # exp of it is finite
+    return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits, floor=-largest / alpha)
+
+
+def saturated_se(batch: targets.Examples) -> Tensor:
+    """se_i = (sum_j u_ij) sum_j exp f_ij for each position, saturated.
+
+    >>> saturated_se(targets.read(torch.zeros(1, 3), torch.tensor([0])))
+    tensor([3.])
+    """
+    return batch.mass * _saturated_exp(batch.logits).sum(batch.dim)
 
 
 def optimal_penalty(ex_mean: Number, se_mean: Number, alpha: float, eps: float = 1e-12) -> Number:

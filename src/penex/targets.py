@@ -18,10 +18,6 @@ REDUCTIONS = ("mean", "sum", "none")
 
 _LOGIT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
-# A class with u_ij = 0 may be masked with -inf or with a dtype's lowest number. phi is taken at
-# -1e9 there instead: any phi of ours stays finite at -1e9, so that 0 * phi is 0 and not NaN.
-_MASKED_LOGIT = -1e9
-
 
 class Examples(NamedTuple):
     """A batch of logits with the weights u, in the cheaper of two forms.
@@ -44,8 +40,13 @@ class Examples(NamedTuple):
     mass: Tensor
     total: Tensor
 
-    def expect(self, phi: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    def expect(
+        self, phi: Callable[[Tensor], Tensor], values: Tensor, floor: float | Tensor = -1e9
+    ) -> Tensor:
         """sum_j u_ij phi(values_ij) for each position, with 0 times infinity equal to 0.
+
+        A class with u_ij = 0 may be masked with -inf or with a dtype's lowest number. Where its
+        value is below floor, phi is taken at floor, where it is finite: 0 times it is 0, not NaN.
 
         >>> batch = read(torch.zeros(2, 3), torch.tensor([0, -100]))
         >>> batch.expect(torch.exp, batch.logits)
@@ -54,7 +55,7 @@ class Examples(NamedTuple):
         if self.label is not None:
             return self.mass * phi(_pick(values, self.label, self.dim))
         assert self.u is not None
-        legal = torch.where(self.u == 0, values.clamp(min=_MASKED_LOGIT), values)
+        legal = torch.where(self.u == 0, values.clamp(min=floor), values)
         return (self.u * phi(legal)).sum(self.dim)
 
 
@@ -119,6 +120,15 @@ def reduce(values: Tensor, total: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return values
     return values.sum() if reduction == "sum" else values.sum() / total
+
+
+def divisor(left: Tensor, total: Tensor) -> Tensor:
+    """What ``mean`` divides by: total, but 1 if nothing is left of the batch (then 0 / 1 = 0).
+
+    >>> divisor(torch.tensor(0.0), torch.tensor(0.0))
+    tensor(1.)
+    """
+    return torch.where(left == 0, torch.ones_like(total), total)
 
 
 def class_dim(logits: Tensor) -> int:

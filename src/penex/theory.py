@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from penex.base import positive
+
 
 def margins(logits: Tensor, target: Tensor) -> Tensor:
     r"""m(x, y) = f_y(x) - max_{j != y} f_j(x) of each example: above 0 where it is right.
@@ -53,7 +55,7 @@ def margin_tail_bound(
     """
     log_ex, log_se = _log_means(logits, target, alpha)
     b = alpha / (1 + alpha)
-    log_rho = math.log(_positive("rho", rho))
+    log_rho = math.log(positive("rho", rho))
     return torch.exp(b * (gamma - log_rho) + torch.logaddexp(log_ex, log_rho + log_se))
 
 
@@ -119,7 +121,7 @@ def generalization_bound(
     >>> generalization_bound(f, y, 1.0, 1.0, 0.05, rademacher=0.01, delta=0.05)
     tensor(8.2593, dtype=torch.float64)
     """
-    _positive("gamma", gamma)
+    positive("gamma", gamma)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be between 0 and 1; got {delta}.")
     if not (rademacher >= 0 and math.isfinite(rademacher)):
@@ -150,7 +152,7 @@ def optimal_gamma(
     >>> optimal_gamma(f, y, 1.0, 0.05, rademacher=0.01)
     tensor(0.1724, dtype=torch.float64)
     """
-    _positive("rademacher", rademacher)
+    positive("rademacher", rademacher)
     b = alpha / (1 + alpha)
     log_a = margin_tail_bound(logits, target, 0.0, alpha, rho).log()
     log_c = math.log(4 * logits.shape[1] * rademacher)
@@ -192,7 +194,7 @@ def adaboost_margin_bound(errors: Iterable[float], gamma: float) -> float:
 
 def _log_means(logits: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """The logarithms of EX and SE."""
-    _positive("alpha", alpha)
+    positive("alpha", alpha)
     f = _checked(logits, target)
     own = f.gather(1, target.unsqueeze(1)).squeeze(1)
     log_n = math.log(len(f))
@@ -210,9 +212,3 @@ def _checked(logits: Tensor, target: Tensor) -> Tensor:
             f"Margins need class indices of shape ({len(logits)},); got {tuple(target.shape)}."
         )
     return logits.double()
-
-
-def _positive(name: str, value: float) -> float:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number above 0; got {value}.")
-    return value

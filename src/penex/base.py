@@ -1,0 +1,196 @@
+"""The manners every loss has: cross-entropy's options, its inputs, and a way to predict."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from penex import targets
+
+# None: the default group where torch.distributed is initialised; False: no one.
+Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
+
+_HALF = (torch.float16, torch.bfloat16)
+
+_NONE = -1.0  # no setting is negative
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments that every loss shares with torch.nn.CrossEntropyLoss."""
+
+    weight: Tensor | None
+    ignore_index: int
+    label_smoothing: float
+    reduction: str
+
+
+class Predictor:
+    """How a model trained with a loss predicts: softmax(logits / temperature).
+
+    The temperature is 1 unless the loss says otherwise, so code that evaluates a model asks its
+    loss and never which loss it is.
+    """
+
+    @property
+    def temperature(self) -> float:
+        """The temperature at which a softmax of the logits predicts."""
+        return 1 / self._sharpness
+
+    def rescale(self, logits: Tensor) -> Tensor:
+        """Logits / temperature, for code that does its own softmax."""
+        return self._sharpness * logits
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """softmax(logits / temperature) over the classes, at least in float32."""
+        logits = logits.to(targets.statistics_dtype(logits))
+        return torch.softmax(self.rescale(logits), dim=targets.class_dim(logits))
+
+    @property
+    def _sharpness(self) -> float:
+        return 1.0
+
+
+class Loss(Predictor, nn.Module):
+    """A loss with the options and inputs of torch.nn.CrossEntropyLoss.
+
+    A subclass writes `values`, the loss of each position; one that needs the whole batch, or has
+    a state, writes `forward`.
+
+    Args:
+        weight: a weight for each class.
+        ignore_index: the class index that takes an example out.
+        label_smoothing: between 0 and 1.
+        reduction: ``mean``, ``sum`` or ``none``.
+    """
+
+    # The attributes that travel in the state_dict, and the buffers that are never halved.
+    settings: ClassVar[tuple[str, ...]] = ()
+    statistics: ClassVar[tuple[str, ...]] = ()
+
+    weight: Tensor | None
+    process_group: Group = False
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        super().__init__()
+        self.ignore_index = options.get("ignore_index", -100)
+        self.label_smoothing = options.get("label_smoothing", 0.0)
+        self.reduction = options.get("reduction", "mean")
+        targets.check_reduction(self.reduction)
+        self.register_buffer("weight", options.get("weight"))
+        unknown = set(options) - Options.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}.")
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self.read(logits, target)
+        total = targets.divisor(batch.mass.detach().sum(), batch.total)
+        return targets.reduce(self.values(batch), total, self.reduction)
+
+    def values(self, batch: targets.Examples) -> Tensor:
+        """The loss of each position, before it is reduced."""
+        raise NotImplementedError
+
+    def read(self, logits: Tensor, target: Tensor) -> targets.Examples:
+        """The batch as `penex.targets` reads it, with this loss's options."""
+        return targets.read(
+            logits,
+            target,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def sum_over_ranks(self, sums: Tensor) -> tuple[Tensor, int]:
+        """The sums over the ranks that share the batch in train() mode, and how many these are."""
+        if not self.training or self.process_group is False:
+            return sums, 1
+        if not (dist.is_available() and dist.is_initialized()):
+            return sums, 1
+        ranks = dist.get_world_size(self.process_group)
+        if ranks > 1:
+            dist.all_reduce(sums, group=self.process_group)
+        return sums, ranks
+
+    def extra_repr(self) -> str:
+        """The numbers that decide the mathematics."""
+        shown = {name: getattr(self, name) for name in self.settings}
+        return ", ".join(f"{k}={v:g}" for k, v in shown.items() if v is not None)
+
+    def get_extra_state(self) -> Tensor:
+        """The settings in float64, so that they survive to the last digit; -1 stands for None."""
+        values = [getattr(self, name) for name in self.settings]
+        return torch.tensor([_NONE if v is None else v for v in values], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the saved settings."""
+        for name, value in zip(self.settings, state.tolist(), strict=True):
+            setattr(self, name, None if value == _NONE else value)
+
+    def store(self, name: str, value: Tensor) -> None:
+        """Write a statistic: in place, so that a captured graph sees it, or wider if it must be.
+
+        float64 logits make a float64 statistic. The buffer is never the value itself, which the
+        batch's backward pass may still need when the next batch comes.
+        """
+        buffer: Tensor = getattr(self, name)
+        if value.dtype == torch.float64 and buffer.dtype != torch.float64:
+            setattr(self, name, value.clone())
+        else:
+            # Through a flat view: torch.compile (seen in 2.13) takes a 0-dim float64 tensor on the
+            # CPU for a Python number and silently drops a plain copy_ into it.
+            buffer.view(-1).copy_(value.view(-1))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self.process_group)] = self.process_group  # a group is shared, never copied
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow .to() and its kin, except that statistics never go to half precision."""
+        before = {name: getattr(self, name) for name in self.statistics}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, kept in before.items():
+            moved = getattr(self, name)
+            if moved.dtype in _HALF:
+                setattr(self, name, kept.to(moved.device))
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.statistics:
+            saved = state_dict.get(prefix + name)
+            if isinstance(saved, Tensor) and saved.dtype == torch.float64:
+                # A float32 buffer would round what is copied into it.
+                setattr(self, name, getattr(self, name).double())
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def at_least(name: str, value: float, low: float, high: float = math.inf) -> float:
+    """The value as a float, or a ValueError unless it is finite and in [low, high].
+
+    >>> at_least("gamma", 2, 0)
+    2.0
+    """
+    value = float(value)
+    if not (low <= value <= high and math.isfinite(value)):
+        bounds = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be a finite number, {bounds}; got {value}.")
+    return value
+
+
+def positive(name: str, value: float) -> float:
+    """The value as a float, or a ValueError unless it is finite and above 0.
+
+    >>> positive("alpha", 1)
+    1.0
+    """
+    value = float(value)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a finite number above 0; got {value}.")
+    return value

@@ -1,0 +1,168 @@
+"""The exponential loss without PENEX's penalty: alone, and under the zero-sum constraint (CONEX).
+
+EX(f) = E[exp(-alpha f_y)] falls without end if all logits grow. CONEX (the paper's eq:L_CEL) keeps
+them apart by h = sum_j f_j = 0: by a squared penalty, by an augmented Lagrangian, or built into
+the model. None of these is ever saturated: where they diverge, that is the result. The paper gives
+no rule for prediction, so the temperature is 1.
+"""
+
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from penex import functional as F
+from penex import targets
+from penex.base import Group, Loss, Options, at_least, positive
+from penex.targets import Examples
+
+
+class ExponentialLoss(Loss):
+    r"""EX alone, E[exp(-alpha f_y)] (the paper's eq:EL): without a barrier, for comparison.
+
+    Args:
+        alpha: the sensitivity, above 0; None for 1 / (K - 1), as in CONEX with K classes.
+        options: weight, ignore_index, label_smoothing and reduction, as in torch.
+
+    >>> ExponentialLoss(alpha=0.5)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor(0.3679)
+    """
+
+    settings = ("alpha",)
+
+    def __init__(self, alpha: float | None = None, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.alpha = None if alpha is None else positive("alpha", alpha)
+
+    def values(self, batch: Examples) -> Tensor:
+        """exp(-alpha f_y) of each position."""
+        return _exponential(batch, self.alpha)
+
+
+class SquaredPenaltyLoss(Loss):
+    r"""CONEX by a squared penalty, EX + (rho / 2) E[h^2]^2 with h = sum_j f_j (app. Ablations).
+
+    An example's share of the penalty is (rho / 2) E[h^2] h^2, so that reductions add up. In
+    train() mode E[h^2] is that of the whole batch over all ranks.
+
+    Args:
+        rho: the weight of the penalty, at least 0. The optimum tends to CONEX's as it grows.
+        alpha: the sensitivity, above 0; None for 1 / (K - 1).
+        process_group: whose ranks share a batch, as in `penex.PENEX`.
+        options: weight, ignore_index, label_smoothing and reduction, as in torch.
+
+    >>> SquaredPenaltyLoss(rho=2.0)(torch.tensor([[1.0, 1.0]]), torch.tensor([0]))
+    tensor(16.3679)
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("rho", "alpha")
+
+    def __init__(
+        self,
+        rho: float,
+        alpha: float | None = None,
+        *,
+        process_group: Group = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        self.rho = at_least("rho", rho, 0)
+        self.alpha = None if alpha is None else positive("alpha", alpha)
+        self.process_group = process_group
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self.read(logits, target)
+        ex = _exponential(batch, self.alpha)
+        h2 = batch.mass * batch.logits.sum(batch.dim).square()
+        with torch.no_grad():
+            sums = torch.stack([h2.sum(), batch.mass.sum(), batch.total])
+            sums, ranks = self.sum_over_ranks(sums)
+            total = targets.divisor(sums[1], sums[2])
+            violation = sums[0] / total
+            multiplier = self.multiplier(violation)
+        if ranks == 1:
+            penalty = (self.rho / 2 * (h2.sum() / total) + multiplier) * h2
+        else:
+            # The mean over ranks of these gradients is rho E[h^2] grad E[h^2], as of one process;
+            # the second part carries no gradient and makes the value (rho / 2) E[h^2] h^2.
+            penalty = (self.rho * violation + multiplier) * h2
+            penalty = penalty - (self.rho / 2 * violation * h2).detach()
+        return targets.reduce(ex + penalty, total / ranks, self.reduction)
+
+    def multiplier(self, violation: Tensor) -> Tensor | float:
+        """What E[h^2] is multiplied with besides its own penalty: nothing here."""
+        return 0.0
+
+
+class AugmentedLagrangianLoss(SquaredPenaltyLoss):
+    r"""CONEX by an augmented Lagrangian, EX + (rho / 2) E[h^2]^2 + lambda E[h^2] (app. Ablations).
+
+    In train() mode, each batch that was used with lambda then adds (rho / nu) E[h^2] to it.
+
+    Args:
+        rho: the weight of the squared penalty, at least 0.
+        nu: the inverse scale of the steps of lambda, above 0.
+        alpha: the sensitivity, above 0; None for 1 / (K - 1).
+        process_group: whose ranks share a batch, as in `penex.PENEX`.
+        options: weight, ignore_index, label_smoothing and reduction, as in torch.
+
+    Attributes:
+        lambda_: the dual variable, a 0-dim buffer that starts at 0. A batch whose E[h^2] is not
+            finite does not move it.
+
+    >>> loss = AugmentedLagrangianLoss(rho=2.0, nu=4.0)
+    >>> loss(torch.tensor([[1.0, 1.0]]), torch.tensor([0])), loss.lambda_
+    (tensor(16.3679), tensor(2.))
+    """
+
+    settings = ("rho", "alpha", "nu")
+    statistics = ("lambda_",)
+    lambda_: Tensor
+
+    def __init__(
+        self,
+        rho: float,
+        nu: float,
+        alpha: float | None = None,
+        *,
+        process_group: Group = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(rho, alpha, process_group=process_group, **options)
+        self.nu = positive("nu", nu)
+        self.register_buffer("lambda_", torch.tensor(0.0))
+
+    def multiplier(self, violation: Tensor) -> Tensor:
+        """Lambda as this batch uses it; moves the buffer in train() mode."""
+        used = self.lambda_.to(violation.dtype, copy=True)
+        if self.training:
+            moved = self.lambda_ + self.rho / self.nu * violation
+            self.store("lambda_", torch.where(violation.isfinite(), moved, self.lambda_))
+        return used
+
+
+class ZeroSumHead(nn.Module):
+    r"""K - 1 outputs of a model as K logits that sum to zero: f_K = -sum_{j < K} f_j.
+
+    The constraint of CONEX built into the model; train it with `ExponentialLoss`.
+
+    >>> ZeroSumHead()(torch.tensor([[1.0, 2.0]]))
+    tensor([[ 1.,  2., -3.]])
+    """
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """(N, K - 1, ...) to (N, K, ...), or (K - 1) to (K)."""
+        dim = targets.class_dim(outputs)
+        return torch.cat([outputs, -outputs.sum(dim, keepdim=True)], dim=dim)
+
+
+def _exponential(batch: Examples, alpha: float | None) -> Tensor:
+    if alpha is None:
+        classes = batch.logits.shape[batch.dim]
+        if classes < 2:
+            raise ValueError(
+                f"alpha = 1 / (K - 1) needs at least two classes; the logits have {classes}."
+            )
+        alpha = 1 / (classes - 1)
+    return F.exact_ex(batch, alpha)

@@ -1,0 +1,63 @@
+"""Two losses of ours, beside the paper's: they show where the effect of PENEX comes from.
+
+Both keep one half of PENEX's idea. `CrossEntropyZLoss` keeps the penalty on SE and the normaliser;
+`UnnormalisedLoss` drops the normaliser and the exponential: it is PENEX as alpha tends to 0.
+"""
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from penex import functional as F
+from penex.base import Loss, Options, at_least
+from penex.baselines import log_probabilities
+from penex.loss import PenalisedLoss
+from penex.targets import Examples
+
+
+class CrossEntropyZLoss(Loss):
+    r"""Cross-entropy with a penalty on its normaliser, -log p_y + lambda (log SE)^2 (ours).
+
+    Args:
+        lambda_: the weight of the penalty, at least 0.
+        options: weight, ignore_index, label_smoothing and reduction, as in torch.
+
+    >>> CrossEntropyZLoss(lambda_=0.1)(torch.zeros(1, 2), torch.tensor([0]))
+    tensor(0.7412)
+    """
+
+    settings = ("lambda_",)
+
+    def __init__(self, lambda_: float = 0.01, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.lambda_ = at_least("lambda_", lambda_, 0)
+
+    def values(self, batch: Examples) -> Tensor:
+        """Cross-entropy and the weighted square of log SE."""
+        log_se = torch.logsumexp(batch.logits, dim=batch.dim)
+        cross_entropy = batch.expect(torch.neg, log_probabilities(batch))
+        return cross_entropy + self.lambda_ * batch.mass * log_se.square()
+
+
+class UnnormalisedLoss(PenalisedLoss):
+    r"""A likelihood without normaliser, E[-f_y] + r E[SE], r an average of 1 / E[SE] (ours).
+
+    (exp(-alpha f) - 1) / alpha tends to -f, and rho* / alpha = EX / SE to 1 / SE: PENEX / alpha as
+    alpha tends to 0, up to constants. Its minimiser has P = r exp f, hence the temperature 1.
+    r is the buffer `rho`; `rho`, `ema`, the bounds, `order`, `accumulate` and `process_group` are
+    those of `penex.PENEX`.
+
+    >>> loss = UnnormalisedLoss()
+    >>> loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), loss.rho
+    (tensor(1.), tensor(0.3333))
+    """
+
+    def terms(self, batch: Examples) -> tuple[Tensor, Tensor, Tensor]:
+        """-f_y, SE, and the examples' own weight: r tends to 1 / E[SE]."""
+        return batch.expect(torch.neg, batch.logits), F.saturated_se(batch), batch.mass
+
+    @property
+    def scale(self) -> float:
+        """1, as r = 1 / E[SE]."""
+        return 1.0

@@ -1,0 +1,165 @@
+"""Every loss by its name, with its parameters: the one place that commands, tuning and tables read.
+
+The names are those of the command line and of the records on disk.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penex.base import Loss
+from penex.baselines import (
+    ConfidencePenaltyLoss,
+    CrossEntropyLoss,
+    FocalLoss,
+    LabelSmoothingLoss,
+)
+from penex.conex import AugmentedLagrangianLoss, ExponentialLoss, SquaredPenaltyLoss
+from penex.extras import CrossEntropyZLoss, UnnormalisedLoss
+from penex.loss import PENEX
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that a loss is tuned by.
+
+    Attributes:
+        name: the argument of the loss.
+        default: the value without tuning.
+        low: the lower edge of the search, the paper's (1e-5 for an alpha that must be above 0).
+        high: the upper edge of the search, the paper's.
+        meaning: what it does, in words.
+    """
+
+    name: str
+    default: float
+    low: float
+    high: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A loss under its name.
+
+    Attributes:
+        name: the name on the command line and on disk.
+        title: the name in tables and figures.
+        make: the class.
+        meaning: the loss in words.
+        parameters: what it is tuned by, if anything.
+        ours: True for a loss that is not the paper's, to be marked wherever it appears.
+        zero_sum_head: True if the model must end in `penex.conex.ZeroSumHead`.
+    """
+
+    name: str
+    title: str
+    make: Callable[..., Loss | CrossEntropyLoss]
+    meaning: str
+    parameters: tuple[Parameter, ...] = ()
+    ours: bool = False
+    zero_sum_head: bool = False
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """The default value of each parameter."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
+
+
+_ENTRIES = (
+    Entry("ce", "CE", CrossEntropyLoss, "cross-entropy, torch's own"),
+    Entry(
+        "label_smoothing",
+        "label smoothing",
+        LabelSmoothingLoss,
+        "cross-entropy against targets mixed with the uniform distribution",
+        (Parameter("epsilon", 0.1, 0.0, 1.0, "the share of the uniform distribution"),),
+    ),
+    Entry(
+        "confidence_penalty",
+        "confidence penalty",
+        ConfidencePenaltyLoss,
+        "cross-entropy less a share of the prediction's entropy",
+        (Parameter("lambda_", 0.1, 0.0, 10.0, "the weight of the entropy"),),
+    ),
+    Entry(
+        "focal",
+        "focal loss",
+        FocalLoss,
+        "cross-entropy that fades for examples already right",
+        (Parameter("gamma", 2.0, 0.0, 5.0, "how fast an example fades as it gets right"),),
+    ),
+    Entry(
+        "penex",
+        "PENEX",
+        PENEX,
+        "the exponential loss with a penalty on the sum of exponentials",
+        (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
+    ),
+    Entry("ex", "EX", ExponentialLoss, "the exponential loss alone, without a barrier"),
+    Entry(
+        "conex_penalty",
+        "CONEX, squared penalty",
+        SquaredPenaltyLoss,
+        "the exponential loss with zero-sum logits, by a squared penalty",
+        (Parameter("rho", 773.0, 0.0, 1e3, "the weight of the squared penalty"),),
+    ),
+    Entry(
+        "conex_lagrangian",
+        "CONEX, augmented Lagrangian",
+        AugmentedLagrangianLoss,
+        "the exponential loss with zero-sum logits, by an augmented Lagrangian",
+        (
+            Parameter("rho", 754.0, 0.0, 1e3, "the weight of the squared penalty"),
+            Parameter("nu", 8.8, 1.0, 1e3, "how slowly the dual variable moves"),
+        ),
+    ),
+    Entry(
+        "conex_hard",
+        "CONEX, built in",
+        ExponentialLoss,
+        "the exponential loss with zero-sum logits, built into the model",
+        zero_sum_head=True,
+    ),
+    Entry(
+        "ce_zloss",
+        "CE + z-loss",
+        CrossEntropyZLoss,
+        "cross-entropy with a penalty on the logarithm of its normaliser",
+        (Parameter("lambda_", 0.01, 0.0, 1.0, "the weight of the penalty"),),
+        ours=True,
+    ),
+    Entry(
+        "unnormalised",
+        "unnormalised likelihood",
+        UnnormalisedLoss,
+        "PENEX as alpha tends to 0: a likelihood without normaliser",
+        ours=True,
+    ),
+)
+
+LOSSES: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def find(name: str) -> Entry:
+    """The entry of a loss, or a ValueError that suggests the nearest name.
+
+    >>> find("penex").parameters[0].default
+    0.1
+    """
+    if name not in LOSSES:
+        near = difflib.get_close_matches(name, LOSSES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"There is no loss {name!r}; {hint}The losses are {', '.join(LOSSES)}.")
+    return LOSSES[name]
+
+
+def make(name: str, **arguments: Any) -> Loss | CrossEntropyLoss:
+    """A loss by its name: its defaults, unless an argument says otherwise.
+
+    >>> make("focal", gamma=3.0)
+    FocalLoss(gamma=3)
+    """
+    entry = find(name)
+    return entry.make(**{**entry.defaults, **arguments})

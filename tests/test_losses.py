@@ -1,0 +1,443 @@
+"""What every loss must do, one test for all of them, and what each of them claims to be."""
+
+import copy
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import penex
+from penex import functional as F
+from penex import registry
+from penex.baselines import ConfidencePenaltyLoss, FocalLoss, LabelSmoothingLoss
+from penex.conex import (
+    AugmentedLagrangianLoss,
+    ExponentialLoss,
+    SquaredPenaltyLoss,
+    ZeroSumHead,
+)
+from penex.extras import CrossEntropyZLoss, UnnormalisedLoss
+
+from strategies import calls, torchs_own_slips
+
+NAMES = list(registry.LOSSES)
+OURS = [name for name in NAMES if name != "ce"]  # cross-entropy is torch's own
+STATEFUL = ["penex", "unnormalised", "conex_lagrangian"]
+SMALL: dict[str, dict[str, float]] = {  # penalties of a size that gradcheck can resolve
+    "conex_penalty": {"rho": 0.3},
+    "conex_lagrangian": {"rho": 0.3, "nu": 2.0},
+}
+
+
+def make(name: str, **options: Any) -> Any:
+    return registry.make(name, **{**SMALL.get(name, {}), **options})
+
+
+def batch(seed: int = 0, soft: bool = False, rows: int = 6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
+    if soft:
+        return logits, torch.rand(rows, 4, generator=generator, dtype=torch.float64).softmax(1)
+    target = torch.randint(4, (rows,), generator=generator)
+    target[1] = -100
+    return logits, target
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("full", [False, True])
+def test_gradcheck(name: str, soft: bool, reduction: str, full: bool) -> None:
+    options: dict[str, Any] = {"reduction": reduction}
+    if full:
+        options["weight"] = torch.tensor([0.5, 2.0, 1.0, 1.5], dtype=torch.float64)
+        if name != "label_smoothing":
+            options["label_smoothing"] = 0.2
+    loss = make(name, **options)
+    loss(*batch(1, soft))  # gives a state to those that have one
+    if name in STATEFUL:
+        loss.eval()  # holds it fixed
+    logits, target = batch(2, soft, rows=3)
+    inputs = (logits.requires_grad_(), target.requires_grad_() if soft else target)
+    assert torch.autograd.gradcheck(loss, inputs)
+    assert torch.autograd.gradgradcheck(loss, inputs)
+
+
+@settings(max_examples=300)
+@given(call=calls(), reduction=st.sampled_from(["mean", "sum", "none"]), name=st.sampled_from(OURS))
+def test_same_verdict_and_shape_as_torch(
+    call: tuple[Tensor, Tensor, dict[str, Any]], reduction: str, name: str
+) -> None:
+    logits, target, options = call
+    smoothing = options["label_smoothing"]
+    if torchs_own_slips(logits, target, options) or logits.shape[min(1, logits.dim() - 1)] < 2:
+        return
+    if name == "label_smoothing" and smoothing <= 1:
+        options["epsilon"] = options.pop("label_smoothing")
+    elif name == "label_smoothing":
+        return
+    loss = make(name, reduction=reduction, **options)
+    options.pop("epsilon", None)
+    options["label_smoothing"] = smoothing
+    try:
+        expected = torch.nn.functional.cross_entropy(logits, target, reduction=reduction, **options)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            loss(logits, target)
+        return
+    value = loss(logits, target)
+    assert value.shape == expected.shape
+    assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_nothing_left_is_zero(name: str, reduction: str, broken: float) -> None:
+    loss = make(name, reduction=reduction)
+    loss(*batch())
+    before = copy.deepcopy(loss.state_dict())
+    logits = torch.full((3, 4), broken, requires_grad=True)
+    value = loss(logits, torch.full((3,), -100))
+    value.sum().backward()
+    assert (value == 0).all()
+    assert logits.grad is not None
+    assert (logits.grad == 0).all()
+    assert_same_state(loss.state_dict(), before)
+    assert loss(torch.zeros(0, 4), torch.zeros(0).long()).sum() == 0
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_broken_batch_shows_and_leaves_the_state(name: str) -> None:
+    loss = make(name)
+    loss(*batch())
+    before = copy.deepcopy(loss.state_dict())
+    logits, target = batch(1)
+    logits[0, 0] = math.nan
+    target[0] = 0
+    assert loss(logits, target).isnan()
+    assert_same_state(loss.state_dict(), before)
+
+
+@pytest.mark.parametrize("name", [n for n in OURS if not n.startswith("conex_")])
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_masked_class_is_legal(name: str, soft: bool) -> None:
+    """-inf at a class that is no target; under zero-sum constraints it would have no meaning."""
+    if name == "label_smoothing":
+        return  # smoothing makes every class a target, as in torch
+    logits = torch.tensor([[1.0, -math.inf, -1.0], [0.0, -math.inf, 1.0]], requires_grad=True)
+    target = torch.tensor([[0.7, 0.0, 0.3], [0.2, 0.0, 0.8]]) if soft else torch.tensor([0, 2])
+    value = make(name)(logits, target)
+    value.backward()
+    assert value.isfinite()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[:, 1] == 0).all()
+
+
+def assert_same_state(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for key in one:
+        assert one[key].dtype == other[key].dtype, key
+        assert torch.equal(one[key], other[key]), key
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_state_round_trip(name: str, dtype: torch.dtype) -> None:
+    entry = registry.find(name)
+    other = {p.name: (p.low + p.default) / 2 + 0.1 for p in entry.parameters}
+    weight = torch.tensor([0.5, 2.0, 1.0, 1.5], dtype=dtype)
+    saved, fresh = entry.make(**{**other, "weight": weight}), make(name, weight=weight.clone())
+    for seed in range(3):
+        logits, target = batch(seed)
+        saved(logits.to(dtype), target)
+    file = io.BytesIO()
+    torch.save(saved.state_dict(), file)
+    file.seek(0)
+    fresh.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    for loss in (fresh, copy.deepcopy(saved)):
+        for parameter, value in other.items():
+            assert getattr(loss, parameter) == value
+        assert_same_state(loss.state_dict(), saved.state_dict())
+    logits, target = batch(9)
+    twin = copy.deepcopy(saved)
+    assert torch.equal(fresh(logits.to(dtype), target), saved(logits.to(dtype), target))
+    assert torch.equal(twin(logits.to(dtype), target), fresh.eval()(logits.to(dtype), target)) or (
+        name in STATEFUL
+    )
+    assert_same_state(fresh.state_dict(), saved.state_dict())
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_eval_leaves_the_state_and_half_leaves_the_precision(name: str) -> None:
+    loss = make(name)
+    loss(*(part.float() if part.is_floating_point() else part for part in batch()))
+    before = copy.deepcopy(loss.state_dict())
+    loss.half().eval()
+    loss(*batch(1))
+    assert_same_state(loss.state_dict(), before)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_gives_the_float32_result(name: str, dtype: torch.dtype) -> None:
+    logits, target = batch(3)
+    half = logits.to(dtype)
+    value, expected = make(name)(half, target), make(name)(half.float(), target)
+    assert value.dtype == torch.float32
+    assert value == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_graph_is_whole_and_equal(name: str, dtype: torch.dtype) -> None:
+    torch.compiler.reset()
+    eager, shadow = make(name), make(name)
+    compiled: Any = torch.compile(shadow, fullgraph=True, backend="aot_eager")
+    for seed in range(3):
+        logits, target = batch(seed)
+        ours, theirs = logits.to(dtype, copy=True), logits.to(dtype, copy=True)
+        value = compiled(ours.requires_grad_(), target)
+        expected = eager(theirs.requires_grad_(), target)
+        value.backward()
+        expected.backward()
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    for key, saved in shadow.state_dict().items():
+        torch.testing.assert_close(saved, eager.state_dict()[key])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_loss_predicts_in_the_same_way(name: str) -> None:
+    loss, logits = make(name), torch.randn(3, 4)
+    assert loss.temperature == (1 / 1.1 if name == "penex" else 1)
+    expected = torch.softmax(logits / loss.temperature, dim=1)
+    torch.testing.assert_close(loss.probabilities(logits), expected)
+    torch.testing.assert_close(torch.softmax(loss.rescale(logits), dim=1), expected)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda **o: FocalLoss(0.0, **o),
+        lambda **o: FocalLoss(0.0, detach=True, **o),
+        lambda **o: ConfidencePenaltyLoss(0.0, **o),
+        lambda **o: LabelSmoothingLoss(0.0, **o),
+        lambda **o: CrossEntropyZLoss(0.0, **o),
+    ],
+)
+def test_zero_is_cross_entropy(loss: Callable[..., nn.Module], soft: bool, weighted: bool) -> None:
+    logits, target = batch(4, soft)
+    options: dict[str, Any] = {"weight": torch.rand(4, dtype=torch.float64)} if weighted else {}
+    expected = nn.CrossEntropyLoss(**options)(logits, target)
+    torch.testing.assert_close(loss(**options)(logits, target), expected)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_label_smoothing_is_torchs(soft: bool, epsilon: float) -> None:
+    logits, target = batch(5, soft)
+    weight = torch.rand(4, dtype=torch.float64)
+    expected = nn.CrossEntropyLoss(label_smoothing=epsilon, weight=weight)(logits, target)
+    torch.testing.assert_close(LabelSmoothingLoss(epsilon, weight=weight)(logits, target), expected)
+
+
+def test_closed_forms() -> None:
+    logits = torch.randn(5, 4, dtype=torch.float64)
+    target = torch.randint(4, (5,))
+    p = logits.softmax(1)
+    own = p[torch.arange(5), target]
+    se = logits.exp().sum(1)
+    f_y, h = logits[torch.arange(5), target], logits.sum(1)
+    entropy = -(p * p.log()).sum(1)
+    cases = {
+        FocalLoss(1.5): -((1 - own) ** 1.5) * own.log(),
+        ConfidencePenaltyLoss(0.3): -own.log() - 0.3 * entropy,
+        CrossEntropyZLoss(0.3): -own.log() + 0.3 * se.log() ** 2,
+        ExponentialLoss(): torch.exp(-f_y / 3),
+        ExponentialLoss(0.5): torch.exp(-0.5 * f_y),
+        SquaredPenaltyLoss(2.0): torch.exp(-f_y / 3) + (h**2).mean() * h**2,
+        UnnormalisedLoss(): -f_y + se / se.mean(),
+    }
+    for loss, expected in cases.items():
+        torch.testing.assert_close(loss(logits, target), expected.mean(), rtol=1e-9, atol=1e-9)
+
+
+def test_detached_focal_holds_its_factor_constant() -> None:
+    logits, target = batch(6)
+    logits, target = logits[2:].requires_grad_(), target[2:]
+    (ours,) = torch.autograd.grad(FocalLoss(2.0, detach=True)(logits, target), logits)
+    log_p = torch.log_softmax(logits, dim=1).gather(1, target[:, None]).squeeze(1)
+    factor = (1 - log_p.exp()).square().detach()
+    (expected,) = torch.autograd.grad((-factor * log_p).mean(), logits)
+    torch.testing.assert_close(ours, expected)
+    whole = torch.autograd.grad(FocalLoss(2.0)(logits, target), logits)[0]
+    assert not torch.allclose(ours, whole)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0])
+def test_focal_of_a_certain_example_has_a_gradient(gamma: float) -> None:
+    logits = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
+    loss = FocalLoss(gamma)(logits, torch.tensor([0]))
+    loss.backward()
+    assert loss == 0
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_unnormalised_is_the_limit_of_penex() -> None:
+    logits, target = batch(7)
+    logits.requires_grad_()
+    (limit,) = torch.autograd.grad(UnnormalisedLoss()(logits, target), logits)
+    alpha = 1e-7
+    loss = penex.PENEX(alpha, rho_min=1e-12)
+    (ours,) = torch.autograd.grad(loss(logits, target) / alpha, logits)
+    torch.testing.assert_close(ours, limit, rtol=1e-5, atol=1e-7)
+
+
+def test_the_lagrangian_moves_its_dual_variable_after_use() -> None:
+    loss = AugmentedLagrangianLoss(rho=0.5, nu=4.0)
+    expected, logits = 0.0, None
+    for seed in range(4):
+        logits, target = batch(seed, soft=True)
+        h2 = logits.sum(1).square().mean().item()
+        ex = F.exponential(logits, target, 1 / 3).mean().item()
+        value = loss(logits, target).item()
+        assert value == pytest.approx(ex + 0.25 * h2**2 + expected * h2)
+        expected += 0.5 / 4.0 * h2
+        assert loss.lambda_.item() == pytest.approx(expected)
+
+
+def conex_distance(loss: SquaredPenaltyLoss, rounds: int) -> tuple[float, float]:
+    """Minimise over free logits; the distance from CONEX's optimum, and E[h^2].
+
+    Under Sum f = 0 and alpha = 1 / (K - 1), the minimiser of E[exp(-alpha f_y)] is
+    f_k = (K - 1)(log p_k - mean_j log p_j) (Zhu et al., 2009).
+    """
+    p = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
+    known = 3 * (p.log() - p.log().mean(1, keepdim=True))
+    f = torch.zeros_like(p, requires_grad=True)
+    loss.double()
+    for _ in range(rounds):
+        optimizer = torch.optim.LBFGS(
+            [f],
+            max_iter=500,
+            tolerance_grad=1e-12,
+            tolerance_change=0,
+            line_search_fn="strong_wolfe",
+        )
+        loss.eval()  # the dual variable rests while f moves
+
+        def closure(optimizer: torch.optim.LBFGS = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            value: Tensor = loss(f, p)
+            value.backward()  # type: ignore[no-untyped-call]
+            return value
+
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        loss.train()
+        loss(f.detach(), p)
+    return (f.detach() - known).abs().max().item(), f.detach().sum(1).square().mean().item()
+
+
+def test_the_squared_penalty_approaches_conex_as_rho_grows() -> None:
+    distances = [conex_distance(SquaredPenaltyLoss(rho), 1)[0] for rho in (1e0, 1e2, 1e4, 1e6)]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 0.1 * distances[0]
+
+
+def test_the_augmented_lagrangian_reaches_conex() -> None:
+    distance, violation = conex_distance(AugmentedLagrangianLoss(rho=10.0, nu=1e-5), 40)
+    assert violation < 1e-8
+    assert distance < 1e-3
+
+
+def test_exponential_loss_with_a_zero_sum_head_reaches_conex() -> None:
+    p = torch.tensor([[0.5, 0.3, 0.15, 0.05]], dtype=torch.float64)
+    free = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    head, loss = ZeroSumHead(), ExponentialLoss()
+    optimizer = torch.optim.LBFGS([free], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value: Tensor = loss(head(free), p)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    known = 3 * (p.log() - p.log().mean(1, keepdim=True))
+    torch.testing.assert_close(head(free).detach(), known, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (5, 3, 2, 2)])
+def test_the_head_sums_to_zero(shape: tuple[int, ...]) -> None:
+    outputs = torch.randn(shape, requires_grad=True, dtype=torch.float64)
+    dim = min(1, len(shape) - 1)
+    logits = ZeroSumHead()(outputs)
+    assert logits.shape[dim] == 4
+    torch.testing.assert_close(logits.sum(dim), torch.zeros_like(logits.sum(dim)))
+    assert torch.autograd.gradcheck(ZeroSumHead(), outputs)
+
+
+def test_the_ablations_are_never_saturated() -> None:
+    logits = torch.tensor([[-1000.0, 1000.0]])
+    for name in ("ex", "conex_penalty", "conex_lagrangian", "conex_hard"):
+        assert make(name)(logits, torch.tensor([0])).isinf()
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "sentence"),
+    [
+        (lambda: LabelSmoothingLoss(1.5), "epsilon must be.*between 0 and 1; got 1.5"),
+        (lambda: ConfidencePenaltyLoss(-1), "lambda_ must be.*at least 0; got -1.0"),
+        (lambda: FocalLoss(float("nan")), "gamma must be"),
+        (lambda: ExponentialLoss(0), "alpha must be a finite number above 0; got 0.0"),
+        (lambda: SquaredPenaltyLoss(-1), "rho must be"),
+        (lambda: AugmentedLagrangianLoss(1, 0), "nu must be a finite number above 0"),
+        (lambda: FocalLoss(reduction="avg"), "reduction must be one of mean, sum, none; got 'avg'"),
+        (lambda: ExponentialLoss()(torch.zeros(2, 1), torch.zeros(2).long()), "two classes; the"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_get_a_sentence(make_bad: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make_bad()
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(TypeError, match="FocalLoss has no option smoothing"):
+        FocalLoss(smoothing=0.1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes no label_smoothing"):
+        LabelSmoothingLoss(0.1, label_smoothing=0.1)
+
+
+def test_the_registry_has_the_names_of_the_command_line() -> None:
+    assert NAMES == [
+        "ce", "label_smoothing", "confidence_penalty", "focal", "penex", "ex", "conex_penalty",
+        "conex_lagrangian", "conex_hard", "ce_zloss", "unnormalised",
+    ]  # fmt: skip
+    for name, entry in registry.LOSSES.items():
+        assert entry.name == name
+        assert entry.meaning
+        assert entry.ours == (name in ("ce_zloss", "unnormalised"))
+        assert entry.zero_sum_head == (name == "conex_hard")
+        for parameter in entry.parameters:
+            assert parameter.low <= parameter.default <= parameter.high
+            for value in (parameter.low, parameter.default, parameter.high):
+                loss = registry.make(name, **{parameter.name: value})
+                assert getattr(loss, parameter.name) == value
+
+
+def test_an_unknown_loss_gets_the_nearest_name() -> None:
+    with pytest.raises(ValueError, match="There is no loss 'pennex'; did you mean 'penex'"):
+        registry.make("pennex")
+    with pytest.raises(ValueError, match="The losses are ce, label_smoothing"):
+        registry.find("?")
