@@ -108,6 +108,14 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         copy.deepcopy(paired)
         paired(model.module(x[rank::2]), y[rank::2])
         result["paired"] = paired.rho
+    else:
+        outside = penex.PENEX(0.1, process_group=pair)
+        try:
+            outside(torch.zeros(1, CLASSES), torch.tensor([0]))
+            raise AssertionError("a rank outside the group must be told so")
+        except ValueError as error:
+            if "not a member" not in str(error):
+                raise
     result["weights"] = {k: v.detach() for k, v in model.module.state_dict().items()}
     dist.barrier()
     torch.save(result, folder / f"rank-{rank}.pt")

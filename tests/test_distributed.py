@@ -36,7 +36,7 @@ def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tenso
     [
         (2, "plain"),
         (4, "plain"),
-        (2, "weighted"),
+        (4, "weighted"),
         (2, "accumulated"),
         (2, "probabilities"),
         (2, "fixed"),
@@ -51,7 +51,9 @@ def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path)
     alone = worker.train(model, loss, case, 0, 1)
     for result in results:
         torch.testing.assert_close(result["states"], alone["states"], rtol=1e-6, atol=0)
-        torch.testing.assert_close(result["gradients"], alone["gradients"], rtol=1e-5, atol=1e-6)
+        for ours, one in zip(result["gradients"], alone["gradients"], strict=True):
+            # The Lagrangian's steps, unlike PENEX's, feed rounding back: eight of them add up.
+            assert (ours - one).norm() <= (3e-6 if "conex" in case else 1e-6) * one.norm()
 
     weights: dict[str, torch.Tensor] = results[0]["weights"]  # type: ignore[assignment]
     model.load_state_dict(weights)

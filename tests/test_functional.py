@@ -223,16 +223,28 @@ def test_probabilities_are_a_scaled_softmax_over_the_classes(shape: tuple[int, .
     torch.testing.assert_close(F.probabilities(logits, 0.25), expected)
 
 
-def test_saturation_is_the_tangent_of_exp() -> None:
-    """Exact at the limit of 54, then a line with slope exp(54), in value and in gradient."""
-    target = torch.tensor([0])
-    for f in (53.9, 54.0, 54.1, 60.0, 1e4):
-        logits = torch.tensor([[0.0, f]], requires_grad=True)
-        loss = F.penex(logits, target, 0.1, 1.0)
+@pytest.mark.parametrize(("dtype", "rel"), [(torch.float32, 1e-5), (torch.float64, 1e-11)])
+@pytest.mark.parametrize("rows", [1, 64])
+def test_saturation_is_the_tangent_of_exp(dtype: torch.dtype, rel: float, rows: int) -> None:
+    """Exact while rows x 2 exponentials of logits up to 1e4 fit under rho = 100, then a line."""
+    limit = math.log(torch.finfo(dtype).max) - math.log(rows * 2 * 1e4 * 100)
+    room = 74.2 if dtype == torch.float32 else 695.3
+    assert limit == pytest.approx(room - math.log(rows), abs=0.1)
+    target = torch.zeros(rows).long()
+    for f in (limit - 5, limit - 0.1, limit + 0.1, limit + 5, 1e4):
+        logits = torch.zeros(rows, 2, dtype=dtype)
+        logits[:, 1] = f
+        logits.requires_grad_()
+        loss = F.penex(logits, target, 0.1, 1.0, reduction="sum")
         loss.backward()  # type: ignore[no-untyped-call]
-        exact = math.exp(f) if f <= 54 else math.exp(54) * (1 + f - 54)
+        f = logits[0, 1].item()
+        exact = math.exp(f) if f <= limit else math.exp(limit) * (1 + f - limit)
         assert logits.grad is not None
-        assert loss.item() == pytest.approx(2 + exact, rel=1e-5)
-        assert logits.grad[0, 1].item() == pytest.approx(math.exp(min(f, 54)), rel=1e-5)
+        assert loss.item() == pytest.approx(rows * (2 + exact), rel=rel)
+        assert logits.grad[0, 1].item() == pytest.approx(math.exp(min(f, limit)), rel=rel)
+
+
+def test_a_bad_reduction_is_named() -> None:
+    target = torch.tensor([0])
     with pytest.raises(ValueError, match="reduction must be one of mean, sum, none; got 'avg'"):
         F.penex(torch.zeros(1, 2), target, 0.1, 1.0, reduction="avg")

@@ -197,6 +197,39 @@ def test_probability_rows_of_zeros_leave_nothing() -> None:
     assert loss.rho.item() == before
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_targets_without_weight_leave_something_under_smoothing(accumulate: int) -> None:
+    """D is 0 but the other classes weigh: rho is alpha sum ex / sum se, and not NaN for good."""
+    weight = torch.tensor([0.0, 1.0])
+    loss = penex.PENEX(0.1, weight=weight, label_smoothing=0.1, accumulate=accumulate)
+    for _ in range(accumulate):
+        loss(torch.zeros(4, 2), torch.zeros(4).long())
+    assert loss.rho.item() == pytest.approx(0.1 / 2)
+
+
+def test_a_row_without_weight_may_hold_anything() -> None:
+    logits = torch.tensor([[-math.inf, math.nan], [0.0, 0.0]], requires_grad=True)
+    loss = penex.PENEX(0.1, weight=torch.tensor([0.0, 1.0]))
+    value = loss(logits, torch.tensor([0, 1]))
+    value.backward()
+    assert value.item() == pytest.approx(1.1)
+    soft = penex.PENEX(0.1)(logits, torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
+    soft.backward()
+    assert soft.item() == pytest.approx(1.1 / 2)
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[0] == 0).all()
+
+
+def test_no_classes_and_no_targets_is_nothing() -> None:
+    for smoothing in (0.0, 0.1):
+        loss = penex.PENEX(0.1, label_smoothing=smoothing)
+        assert loss(torch.zeros(2, 0), torch.full((2,), -100)) == 0
+        assert loss(torch.zeros(2, 0), torch.zeros(2, 0)) == 0
+        with pytest.raises(IndexError, match="Target 3 is out of bounds: with 0 classes"):
+            loss(torch.zeros(2, 0), torch.tensor([3, -100]))
+
+
 def test_underflow_is_not_nothing() -> None:
     """At logits of -200, SE is 0 in float32 and the estimate runs into the upper bound."""
     loss = penex.PENEX(0.1)

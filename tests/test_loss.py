@@ -180,6 +180,46 @@ def test_rho_never_goes_to_half_precision(
 
 def test_to_moves_the_state() -> None:
     assert penex.PENEX().to("meta").rho.device.type == "meta"
+    halved = penex.PENEX().to("meta", torch.float16)
+    assert halved.rho.device.type == "meta"
+    assert halved.rho.dtype == torch.float32
+
+
+def test_a_half_precision_default_or_checkpoint_does_not_reach_rho() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        loss = penex.PENEX(accumulate=2)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert loss.rho.dtype == loss.window.dtype == torch.float32
+    halved = {k: v.half() if k in ("rho", "window") else v for k, v in loss.state_dict().items()}
+    loss.load_state_dict(halved, assign=True)
+    assert loss.rho.dtype == loss.window.dtype == torch.float32
+
+
+def test_the_logits_decide_the_precision_of_rho() -> None:
+    loss = penex.PENEX(0.1)
+    value = loss(torch.randn(4, 3), torch.rand(4, 3).double())
+    assert value.dtype == torch.float64
+    assert loss.rho.dtype == torch.float32
+    loss(torch.randn(4, 3).double(), torch.tensor([0, 1, 2, 0]))
+    assert loss.rho.dtype == torch.float64
+
+
+def test_training_goes_on_after_inference_mode() -> None:
+    loss = penex.PENEX(0.1)
+    logits, target = next(batches(1))
+    with torch.inference_mode():
+        loss(logits, target)
+    loss(logits.clone().requires_grad_(), target.clone()).backward()
+
+
+def test_a_state_that_is_not_legal_is_refused_and_changes_nothing() -> None:
+    loss = penex.PENEX(0.1)
+    state = {**loss.state_dict(), "_extra_state": torch.tensor([-1.0, -1.0])}
+    with pytest.raises(ValueError, match="not one of PENEX"):
+        loss.load_state_dict(state)
+    assert loss.alpha == 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -74,12 +74,23 @@ def test_certainty_is_in_the_last_bin() -> None:
 
 
 def test_bins_are_closed_on_the_right() -> None:
-    """With 4 bins, 0.5 is in (0.25, 0.5] and 0.75 in (0.5, 0.75]: apart, nothing cancels."""
-    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)
-    assert torch.softmax(logits, 1)[:, 0].tolist() == [0.5, 0.75]
-    error = metrics.ece(logits, torch.tensor([0, 1]), bins=4).item()
-    assert error == pytest.approx((0.5 + 0.75) / 2)
-    assert metrics.ece(logits, torch.tensor([0, 1]), bins=1).item() == pytest.approx(0.25 / 2)
+    """Of two bins, 0.5 is in (0, 0.5] and 0.7 in (0.5, 1]: apart, their errors do not cancel."""
+    logits = torch.tensor([[0.0, 0.0], [math.log(7), math.log(3)]], dtype=torch.float64)
+    assert torch.softmax(logits, 1)[0, 0].item() == 0.5
+    error = metrics.ece(logits, torch.tensor([0, 1]), bins=2).item()
+    assert error == pytest.approx((0.5 + 0.7) / 2)
+    assert metrics.ece(logits, torch.tensor([0, 1]), bins=1).item() == pytest.approx(0.2 / 2)
+
+
+def test_ece_of_a_million_examples_is_not_rounded_away() -> None:
+    logits = torch.zeros(10**6, 2)
+    logits[:, 0] = math.log(9)
+    assert metrics.ece(logits, torch.ones(10**6).long()).item() == pytest.approx(0.9, rel=1e-6)
+
+
+def test_accuracy_sees_what_a_softmax_would_not() -> None:
+    logits, target = torch.tensor([[0.0, 1e-8]]), torch.tensor([1])
+    assert metrics.accuracy(logits, target, temperature=1e5) == 1
 
 
 @given(seed=st.integers(0, 10**6), temperature=st.floats(0.2, 3))

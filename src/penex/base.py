@@ -95,8 +95,19 @@ class Loss(Predictor, nn.Module):
         """The loss of each position, before it is reduced."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Raise a ValueError unless the settings are legal."""
+
     def read(self, logits: Tensor, target: Tensor) -> targets.Examples:
-        """The batch as `penex.targets` reads it, with this loss's options."""
+        """The batch as `penex.targets` reads it, with this loss's options.
+
+        The statistics follow the logits to their device: like cross-entropy, a loss need not be
+        moved, though .to(device) spares the first batch that.
+        """
+        if isinstance(logits, Tensor) and logits.device.type != "meta":
+            for name in self.statistics:
+                if getattr(self, name).device != logits.device:
+                    setattr(self, name, getattr(self, name).to(logits.device))
         return targets.read(
             logits,
             target,
@@ -112,6 +123,11 @@ class Loss(Predictor, nn.Module):
         if not (dist.is_available() and dist.is_initialized()):
             return sums, 1
         ranks = dist.get_world_size(self.process_group)
+        if ranks < 1:
+            raise ValueError(
+                "This process is not a member of process_group: give the loss a group that it is "
+                "in, or process_group=False."
+            )
         if ranks > 1:
             dist.all_reduce(sums, group=self.process_group)
         return sums, ranks
@@ -124,12 +140,22 @@ class Loss(Predictor, nn.Module):
     def get_extra_state(self) -> Tensor:
         """The settings in float64, so that they survive to the last digit; -1 stands for None."""
         values = [getattr(self, name) for name in self.settings]
-        return torch.tensor([_NONE if v is None else v for v in values], dtype=torch.float64)
+        values = [_NONE if v is None else v for v in values]
+        return torch.tensor(values, dtype=torch.float64, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the saved settings."""
-        for name, value in zip(self.settings, state.tolist(), strict=True):
-            setattr(self, name, None if value == _NONE else value)
+        """Take the saved settings, if they are legal."""
+        before = {name: getattr(self, name) for name in self.settings}
+        try:
+            for name, value in zip(self.settings, state.tolist(), strict=True):
+                setattr(self, name, None if value == _NONE else value)
+            self.check()
+        except (TypeError, ValueError) as error:
+            for name, value in before.items():
+                setattr(self, name, value)
+            raise ValueError(
+                f"The saved state is not one of {type(self).__name__}: {error}"
+            ) from error
 
     def store(self, name: str, value: Tensor) -> None:
         """Write a statistic: in place, so that a captured graph sees it, or wider if it must be.
@@ -139,11 +165,15 @@ class Loss(Predictor, nn.Module):
         """
         buffer: Tensor = getattr(self, name)
         if value.dtype == torch.float64 and buffer.dtype != torch.float64:
-            setattr(self, name, value.clone())
-        else:
-            # Through a flat view: torch.compile (seen in 2.13) takes a 0-dim float64 tensor on the
-            # CPU for a Python number and silently drops a plain copy_ into it.
-            buffer.view(-1).copy_(value.view(-1))
+            if torch.compiler.is_compiling():
+                buffer = buffer.double()
+            else:
+                with torch.inference_mode(False):  # else training could not write to it later
+                    buffer = buffer.double()
+            setattr(self, name, buffer)
+        # Through a flat view: torch.compile (seen in 2.13) takes a 0-dim float64 tensor on the CPU
+        # for a Python number and silently drops a plain copy_ into it.
+        buffer.view(-1).copy_(value.view(-1))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         memo[id(self.process_group)] = self.process_group  # a group is shared, never copied
@@ -169,6 +199,9 @@ class Loss(Predictor, nn.Module):
                 # A float32 buffer would round what is copied into it.
                 setattr(self, name, getattr(self, name).double())
         super()._load_from_state_dict(state_dict, prefix, *args)
+        for name in self.statistics:  # load_state_dict(assign=True) takes the saved dtype
+            if getattr(self, name).dtype in _HALF:
+                setattr(self, name, getattr(self, name).float())
 
 
 def at_least(name: str, value: float, low: float, high: float = math.inf) -> float:

@@ -49,7 +49,12 @@ class LabelSmoothingLoss(Loss):
                 "LabelSmoothingLoss has epsilon; it takes no label_smoothing beside it."
             )
         super().__init__(**options)
-        self.label_smoothing = at_least("epsilon", epsilon, 0, 1)
+        self.label_smoothing = float(epsilon)
+        self.check()
+
+    def check(self) -> None:
+        """Epsilon is between 0 and 1."""
+        at_least("epsilon", self.label_smoothing, 0, 1)
 
     @property
     def epsilon(self) -> float:
@@ -78,7 +83,12 @@ class ConfidencePenaltyLoss(Loss):
 
     def __init__(self, lambda_: float = 0.1, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.lambda_ = at_least("lambda_", lambda_, 0)
+        self.lambda_ = float(lambda_)
+        self.check()
+
+    def check(self) -> None:
+        """Lambda is at least 0."""
+        at_least("lambda_", self.lambda_, 0)
 
     def values(self, batch: Examples) -> Tensor:
         """Cross-entropy less the weighted entropy."""
@@ -108,8 +118,13 @@ class FocalLoss(Loss):
         self, gamma: float = 2.0, *, detach: bool = False, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self.gamma = at_least("gamma", gamma, 0)
+        self.gamma = float(gamma)
         self.detach = detach
+        self.check()
+
+    def check(self) -> None:
+        """Gamma is at least 0."""
+        at_least("gamma", self.gamma, 0)
 
     def values(self, batch: Examples) -> Tensor:
         """The focal term of each position."""

@@ -32,7 +32,13 @@ class ExponentialLoss(Loss):
 
     def __init__(self, alpha: float | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.alpha = None if alpha is None else positive("alpha", alpha)
+        self.alpha = None if alpha is None else float(alpha)
+        self.check()
+
+    def check(self) -> None:
+        """alpha, if given, is above 0."""
+        if self.alpha is not None:
+            positive("alpha", self.alpha)
 
     def values(self, batch: Examples) -> Tensor:
         """exp(-alpha f_y) of each position."""
@@ -66,9 +72,16 @@ class SquaredPenaltyLoss(Loss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        self.rho = at_least("rho", rho, 0)
-        self.alpha = None if alpha is None else positive("alpha", alpha)
+        self.rho = float(rho)
+        self.alpha = None if alpha is None else float(alpha)
         self.process_group = process_group
+        SquaredPenaltyLoss.check(self)
+
+    def check(self) -> None:
+        """Rho is at least 0, and alpha, if given, above 0."""
+        at_least("rho", self.rho, 0)
+        if self.alpha is not None:
+            positive("alpha", self.alpha)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch."""
@@ -80,7 +93,8 @@ class SquaredPenaltyLoss(Loss):
             sums, ranks = self.sum_over_ranks(sums)
             total = targets.divisor(sums[1], sums[2])
             violation = sums[0] / total
-            multiplier = self.multiplier(violation)
+            # The logits decide the precision of a state; targets or weights may be wider.
+            multiplier = self.multiplier(violation.to(targets.statistics_dtype(logits)))
         if ranks == 1:
             penalty = (self.rho / 2 * (h2.sum() / total) + multiplier) * h2
         else:
@@ -130,8 +144,14 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(rho, alpha, process_group=process_group, **options)
-        self.nu = positive("nu", nu)
-        self.register_buffer("lambda_", torch.tensor(0.0))
+        self.nu = float(nu)
+        self.check()
+        self.register_buffer("lambda_", torch.tensor(0.0, dtype=torch.float32))
+
+    def check(self) -> None:
+        """Rho is at least 0, nu above 0, and alpha, if given, above 0."""
+        super().check()
+        positive("nu", self.nu)
 
     def multiplier(self, violation: Tensor) -> Tensor:
         """Lambda as this batch uses it; moves the buffer in train() mode."""

@@ -31,7 +31,12 @@ class CrossEntropyZLoss(Loss):
 
     def __init__(self, lambda_: float = 0.01, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.lambda_ = at_least("lambda_", lambda_, 0)
+        self.lambda_ = float(lambda_)
+        self.check()
+
+    def check(self) -> None:
+        """Lambda is at least 0."""
+        at_least("lambda_", self.lambda_, 0)
 
     def values(self, batch: Examples) -> Tensor:
         """Cross-entropy and the weighted square of log SE."""

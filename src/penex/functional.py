@@ -21,9 +21,11 @@ Number = TypeVar("Number", float, Tensor)
 ORDERS = ("algorithm", "listing")
 
 # PENEX is exact up to exp(limit) and continues linearly, with the same slope, beyond. The limit
-# leaves room in the dtype for 2**30 summands (8192 tokens x 128,256 classes) of a logit of 1e4
-# under rho = 100: log(max) - log(2**30 * 1e4 * 100) is 54.1 in float32 and 675.1 in float64.
-_EXP_LIMIT = {torch.float32: 54.0, torch.float64: 675.0}
+# leaves room in the dtype for the sum of all exponentials of a batch with logits up to 1e4 under
+# rho = 100, that is, for summands x 1e4 x 100. In float32 it is 68 for a batch of 64 x 10 and 54
+# for one of 8192 x 128,256; in float64 it is 621 more.
+_LARGEST_LOGIT = 1e4
+_ROOM = _LARGEST_LOGIT * 100.0
 
 
 def exponential(logits: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor:
@@ -70,9 +72,10 @@ def penex(
 
     With the weights u_ij of `penex.targets`, an example's loss is
     sum_j u_ij exp(-alpha f_ij) + rho (sum_j u_ij) sum_j exp f_ij, and ``mean`` divides as torch's
-    cross-entropy does. Exact while exp fits; from 54 (675 in float64) on, exp continues linearly,
-    so that value and gradient are finite for logits up to 1e4 in size. A batch with nothing in it
-    (empty, or all ignored) has loss 0 and gradient 0, where torch's cross-entropy gives NaN.
+    cross-entropy does. Exact while the sums fit; past that (exp(68) for a float32 batch of
+    64 x 10) exp continues linearly, so that value and gradient are finite for logits up to 1e4 in
+    size. A batch with nothing in it (empty, or all ignored) has loss 0 and gradient 0, where
+    torch's cross-entropy gives NaN.
 
     Args:
         logits: f, of shape (C), (N, C) or (N, C, d1, ...).
@@ -108,7 +111,10 @@ def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tenso
     >>> terms(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
     (tensor([1.]), tensor([3.]))
     """
-    ex = batch.expect(lambda f: _saturated_exp(-alpha * f), batch.logits)
+    limit = _exp_limit(batch.logits)
+    ex = batch.expect(
+        lambda f: _saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
+    )
     return ex, saturated_se(batch)
 
 
@@ -128,17 +134,19 @@ def saturated_se(batch: targets.Examples) -> Tensor:
     >>> saturated_se(targets.read(torch.zeros(1, 3), torch.tensor([0])))
     tensor([3.])
     """
-    return batch.mass * _saturated_exp(batch.logits).sum(batch.dim)
+    return batch.mass * _saturated_exp(batch.logits, _exp_limit(batch.logits)).sum(batch.dim)
 
 
-def optimal_penalty(ex_mean: Number, se_mean: Number, alpha: float, eps: float = 1e-12) -> Number:
+def optimal_penalty(
+    ex_mean: Number, se_mean: Number, alpha: float, eps: float | Tensor = 1e-12
+) -> Number:
     r"""rho* = alpha E[EX] / E[SE], which minimises the margin tail bound (prop:optimal_penalty).
 
     The bound is e^(b gamma) rho^(-b) (EX + rho SE) with b = alpha / (1 + alpha). Its logarithm has
     the derivative -b / rho + SE / (EX + rho SE) in rho, which is zero at rho = alpha EX / SE only.
 
     Args:
-        ex_mean: the mean of EX.
+        ex_mean: the mean of EX. Sums do as well, with eps times what the means divide by.
         se_mean: the mean of SE.
         alpha: the sensitivity.
         eps: keeps the quotient finite when SE underflows (Algorithm 1's epsilon).
@@ -146,7 +154,7 @@ def optimal_penalty(ex_mean: Number, se_mean: Number, alpha: float, eps: float =
     >>> optimal_penalty(2.0, 10.0, alpha=0.1, eps=0.0)
     0.02
     """
-    return alpha * ex_mean / (se_mean + eps)
+    return alpha * ex_mean / (se_mean + eps)  # type: ignore[return-value]
 
 
 def update_penalty(
@@ -203,9 +211,13 @@ def check_order(order: str) -> None:
         raise ValueError(f"order must be one of {', '.join(ORDERS)}; got {order!r}.")
 
 
-def _saturated_exp(x: Tensor) -> Tensor:
-    """exp(x) up to the limit of its dtype, then the tangent there: exp(limit) (1 + x - limit)."""
-    limit = _EXP_LIMIT[x.dtype]
+def _exp_limit(logits: Tensor) -> float:
+    """Up to where exp is exact, for the sums of a batch of logits to fit their dtype."""
+    return math.log(torch.finfo(logits.dtype).max) - math.log(_ROOM * max(logits.numel(), 1))
+
+
+def _saturated_exp(x: Tensor, limit: float) -> Tensor:
+    """exp(x) up to the limit, then the tangent there: exp(limit) (1 + x - limit)."""
     # relu has slope 0 at 0 and clamp slope 1 at its bound: at the limit itself just one counts.
     return torch.exp(x.clamp(max=limit)) * (1 + torch.relu(x - limit))
 

@@ -47,16 +47,22 @@ class PenalisedLoss(Loss):
         F.check_order(order)
         if accumulate < 1 or accumulate != int(accumulate):
             raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
-        self.fixed_rho = None if rho is None else positive("rho", rho)
+        self.fixed_rho = None if rho is None else float(rho)
+        PenalisedLoss.check(self)
         self.ema = ema
         self.rho_min = rho_min
         self.rho_max = rho_max
         self.order = order
         self.accumulate = int(accumulate)
         self.process_group = process_group
-        self.register_buffer("rho", torch.tensor(self.fixed_rho or 0.0))
+        self.register_buffer("rho", torch.tensor(self.fixed_rho or 0.0, dtype=torch.float32))
         # What the running window of micro-batches has summed: evidence, se, D, and their number.
-        self.register_buffer("window", torch.zeros(4))
+        self.register_buffer("window", torch.zeros(4, dtype=torch.float32))
+
+    def check(self) -> None:
+        """A fixed rho is above 0."""
+        if self.fixed_rho is not None:
+            positive("rho", self.fixed_rho)
 
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
         """The loss's own term, se and the evidence for rho, each for every position."""
@@ -74,7 +80,10 @@ class PenalisedLoss(Loss):
         with torch.no_grad():
             sums = torch.stack([evidence.sum(), se.sum(), batch.total])
             sums, ranks = self.sum_over_ranks(sums)
-            rho = self._penalty(sums).to(se.dtype) if self.fixed_rho is None else self.fixed_rho
+            rho: Tensor | float | None = self.fixed_rho
+            if rho is None:
+                # The logits decide rho's precision; targets or weights may be wider.
+                rho = self._penalty(sums.to(targets.statistics_dtype(logits))).to(se.dtype)
             # DistributedDataParallel averages gradients over ranks: D / ranks makes that average
             # the gradient of one process on the whole batch.
             total = targets.divisor(sums[0] + sums[1], sums[2] / ranks)
@@ -105,7 +114,7 @@ class PenalisedLoss(Loss):
     def _moved(self, sums: Tensor) -> Tensor:
         """One step of rho from the sums of evidence, se and D; none if they are unusable."""
         evidence, se, total = sums.unbind()
-        estimate = F.optimal_penalty(evidence / total, se / total, self.scale)
+        estimate = F.optimal_penalty(evidence, se, self.scale, eps=1e-12 * total)
         moved = F.update_penalty(
             self.rho, estimate, self.ema, self.rho_min, self.rho_max, self.order
         )
@@ -137,7 +146,7 @@ class PENEX(PenalisedLoss):
             its running estimate.
         process_group: whose ranks share a batch, in train(): None for the default group where
             torch.distributed is initialised, False for no one, or a group.
-        impl: ``auto`` picks the fastest implementation, ``reference`` the plain formula.
+        impl: ``auto`` or ``reference``, the plain formula; in this version both are that.
 
     Attributes:
         alpha: the sensitivity; it travels in the state_dict.
@@ -185,10 +194,16 @@ class PENEX(PenalisedLoss):
             accumulate=accumulate,
             process_group=process_group,
         )
-        self.alpha = positive("alpha", alpha)
+        self.alpha = float(alpha)
+        self.check()
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
         self.impl = impl
+
+    def check(self) -> None:
+        """Alpha and a fixed rho are above 0."""
+        super().check()
+        positive("alpha", self.alpha)
 
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
         """EX, SE, and EX again: rho tends to alpha EX / SE."""

@@ -23,8 +23,8 @@ class Examples(NamedTuple):
     """A batch of logits with the weights u, in the cheaper of two forms.
 
     Attributes:
-        logits: the logits in float32 (float64 if an input is), 0 at ignored positions, so that
-            nothing that stands there reaches a value or a gradient.
+        logits: the logits in float32 (float64 if an input is), 0 at positions without weight, so
+            that nothing that stands there reaches a value or a gradient.
         dim: the class dimension.
         label: the class of each position (0 where ignored), when u has one entry a position.
         u: the weights themselves, when they are spread over classes. One of the two is None.
@@ -94,21 +94,24 @@ def read(
     target = target.long()
     kept = target != ignore_index
     index = torch.where(kept, target, 0)
-    logits = torch.where(kept.unsqueeze(dim), logits.to(dtype), 0)
+    logits = logits.to(dtype)
+    if classes == 0 and not kept.any():
+        return Examples(logits, dim, None, logits, kept.to(dtype), kept.sum().to(dtype))
 
     hit = kept.to(dtype)
     if weight is not None:
         weight = weight.to(dtype)
         hit = hit * _pick(weight.expand(index.numel(), classes), index.flatten(), 1).view_as(hit)
     if label_smoothing == 0:
-        return Examples(logits, dim, index, None, hit, hit.sum())
+        return Examples(_zeroed(logits, hit, dim), dim, index, None, hit, hit.sum())
 
-    spread = torch.full_like(logits, label_smoothing / classes) * kept.unsqueeze(dim)
+    spread = torch.full_like(logits, label_smoothing / max(classes, 1)) * kept.unsqueeze(dim)
     if weight is not None:
         spread = spread * _along(weight, logits)
     share = ((1 - label_smoothing) * hit).unsqueeze(dim)
     u = _named(lambda: spread.scatter_add(dim, index.unsqueeze(dim), share), index, classes)
-    return Examples(logits, dim, None, u, u.sum(dim), hit.sum())
+    mass = u.sum(dim)
+    return Examples(_zeroed(logits, mass, dim), dim, None, u, mass, hit.sum())
 
 
 def reduce(values: Tensor, total: Tensor, reduction: str) -> Tensor:
@@ -154,13 +157,18 @@ def _read_probabilities(
     dtype = statistics_dtype(*given)
     logits, u = logits.to(dtype), target.to(dtype)
     if label_smoothing > 0:
-        u = (1 - label_smoothing) * u + label_smoothing / logits.shape[dim]
+        u = (1 - label_smoothing) * u + label_smoothing / max(logits.shape[dim], 1)
     if weight is not None:
         u = u * _along(weight.to(dtype), logits)
     mass = u.sum(dim)
     # full, not tensor: a fill is legal while a CUDA graph is captured, a host copy is not.
     total = torch.full((), float(mass.numel()), dtype=dtype, device=mass.device)
-    return Examples(logits, dim, None, u, mass, total)
+    return Examples(_zeroed(logits, mass, dim), dim, None, u, mass, total)
+
+
+def _zeroed(logits: Tensor, mass: Tensor, dim: int) -> Tensor:
+    """The logits, 0 at positions that weigh nothing."""
+    return torch.where((mass != 0).unsqueeze(dim), logits, 0)
 
 
 def _along(weight: Tensor, logits: Tensor) -> Tensor:
@@ -184,13 +192,16 @@ def _named(lookup: Callable[[], Tensor], index: Tensor, classes: int) -> Tensor:
         return lookup()
     try:
         return lookup()
-    except RuntimeError:
-        bad = index[(index < 0) | (index >= classes)]
-        if bad.numel() == 0:
+    except RuntimeError as error:
+        try:
+            bad = index[(index < 0) | (index >= classes)].tolist()
+        except RuntimeError:  # under vmap no single value can be named
+            raise error from None
+        if not bad:
             raise
         raise IndexError(
-            f"Target {bad[0].item()} is out of bounds: with {classes} classes, a target is a "
-            f"class index from 0 to {classes - 1}, or ignore_index."
+            f"Target {bad[0]} is out of bounds: with {classes} classes, a target is a class index "
+            f"from 0 to {classes - 1}, or ignore_index."
         ) from None
 
 
@@ -258,6 +269,7 @@ def _check(
         if (
             not probabilities
             and weight.dtype != logits.dtype
+            and logits.device.type != "meta"
             and not torch.is_autocast_enabled(logits.device.type)
         ):
             reject(f"weight must have the dtype of the logits, {logits.dtype}; got {weight.dtype}.")
