@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench figures clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -24,6 +24,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.imports
+
+figures: $(VENV)/.demo
+	$(BIN)/python examples/boosting_view.py
+	$(BIN)/python examples/divergence.py
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "penex needs Python 3.11 or newer; try make PYTHON=python3.11")'

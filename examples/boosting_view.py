@@ -30,7 +30,7 @@ from penex.boosting import SAMMEClassifier
 COLOURS = ["#0072B2", "#E69F00", "#009E73"]  # blue, orange, green: told apart by all eyes
 MARKERS = ["o", "s", "^"]
 CLASSES, ALPHA = 3, 1 / 2  # alpha = 1 / (K - 1): AdaBoost's own sensitivity, for both rows
-ROUNDS, STEPS, ETA = 3, 60, 1.5
+ROUNDS, STEPS = 3, 3
 EDGE = 2.6
 
 
@@ -79,7 +79,7 @@ def unit_step(model: nn.Module, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor]
 def panel(
     axes: Axes, title: str, scores: np.ndarray, x: Tensor, y: Tensor, weights: np.ndarray
 ) -> None:
-    """Regions of the largest score, paler where it leads by less; points as large as they weigh."""
+    """Regions of the largest score, paler where it leads by less; heavier points are larger."""
     axis, _ = grid()
     ordered = np.sort(scores, axis=1)
     lead = ordered[:, -1] - ordered[:, -2]
@@ -90,11 +90,11 @@ def panel(
         rasterized=True,
     )  # fmt: skip
     axes.contour(axis, axis, named, levels=[0.5, 1.5], colors="0.35", linewidths=0.7)
-    size = 110 * weights / weights.max() + 3
+    size = 4 + 110 * (weights - weights.min()) / (weights.max() - weights.min())
     for k in range(CLASSES):
         own = y.numpy() == k
         axes.scatter(
-            *x[own].T, s=size[own], c=COLOURS[k], marker=MARKERS[k], edgecolors="black",
+            x[own, 0], x[own, 1], s=size[own], c=COLOURS[k], marker=MARKERS[k], edgecolors="black",
             linewidths=0.4,
         )  # fmt: skip
     axes.set(
@@ -134,21 +134,27 @@ def gradient_row(row: np.ndarray, x: Tensor, y: Tensor, points: Tensor) -> None:
         return out
 
     def before_and_change(inputs: Tensor) -> tuple[Tensor, Tensor]:
-        f, g = torch.func.jvp(lambda p: logits(p, inputs), (start,), (step,))
-        return f, g
+        pair: tuple[Tensor, Tensor]
+        pair = torch.func.jvp(lambda p: logits(p, inputs), (start,), (step,))  # type: ignore[assignment]
+        return pair
 
     f, g = before_and_change(points)
     own_f, own_g = before_and_change(x)
+    # Like AdaBoost's, the weight of the weak learner is the one that lowers the loss most.
+    penalty = max(rho, 1e-6)
+    etas = torch.linspace(0, 3, 301).tolist()
+    eta = min(etas, key=lambda e: F.penex(own_f + e * own_g, y, ALPHA, penalty).item())
     weight = F.exponential(own_f, y, ALPHA).numpy()
-    after = F.exponential(own_f + ETA * own_g, y, ALPHA).numpy()
+    after = F.exponential(own_f + eta * own_g, y, ALPHA).numpy()
     panel(row[0], f"network after {STEPS} steps", f.numpy(), x, y, weight)
     panel(row[1], "next: a step for the large points", g.numpy(), x, y, weight)
-    panel(row[2], "network with the step added", (f + ETA * g).numpy(), x, y, after)
-    moved = {name: start[name] + ETA * step[name] for name in start}
-    gap = (logits(moved, x) - own_f - ETA * own_g).abs().max() / own_g.abs().max() / ETA
+    panel(row[2], "network with the step added", (f + eta * g).numpy(), x, y, after)
+    moved = {name: start[name] + eta * step[name] for name in start}
+    gap = (logits(moved, x) - own_f - eta * own_g).abs().max() / own_g.abs().max() / eta
     print(
-        f"PENEX: multiplier rho = {rho:.4f}; EX {weight.mean():.3f} -> {after.mean():.3f}; the true "
-        f"step differs from f + eta g by at most {100 * gap:.0f} % of the change"
+        f"PENEX: multiplier rho = {rho:.4f}, eta = {eta:.2f}; EX {weight.mean():.3f} -> "
+        f"{after.mean():.3f}; the true step differs from f + eta g by at most {100 * gap:.0f} % of "
+        "the change"
     )
 
 
@@ -171,13 +177,12 @@ def main() -> None:
         axes[0, 0].set_ylabel("AdaBoost adds stumps", fontsize=14)
         axes[1, 0].set_ylabel("PENEX adds gradient steps", fontsize=14)
         figure.suptitle(
-            "Two ways to add a weak learner: it goes where the sum so far is wrong\n",
-            fontsize=15,
+            "Two ways to add a weak learner that helps where the sum so far is wrong", fontsize=15
         )
         figure.supxlabel(
-            "A point is as large as the weight exp(−α·logit of its class): large points are the ones "
-            "still wrong.\nThe colour of the background is the class that the function favours, "
-            "paler where it hardly does.",
+            "The larger a point, the larger its weight exp(−α·logit of its class): large points "
+            "are wrong, or nearly so.\nThe background has the colour of the class that the "
+            "function favours, paler where it hardly does.",
             fontsize=11,
         )
         figure.savefig(out, dpi=130)

@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-import penex
+from penex import registry
 from penex.metrics import bootstrap, scores, summary
 
 METRICS = {
@@ -20,10 +20,7 @@ METRICS = {
     "brier": "lower is better",
     "ece": "lower is better",
 }
-LOSSES: dict[str, Callable[[], nn.Module]] = {
-    "cross-entropy": nn.CrossEntropyLoss,
-    "PENEX": lambda: penex.PENEX(alpha=0.1),
-}
+LOSSES = {"cross-entropy": "ce", "PENEX": "penex"}
 
 
 def split(seed: int, train_size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -78,13 +75,13 @@ def main() -> None:
     start = time.perf_counter()
     results: dict[str, dict[str, list[float]]] = {}
     spreads: dict[str, dict[str, Tensor]] = {}
-    for name, make_loss in LOSSES.items():
+    for name, loss_name in LOSSES.items():
         results[name] = {metric: [] for metric in METRICS}
         for seed in range(arguments.seeds):
             x, y, x_test, y_test = split(seed, arguments.train_size)
-            loss = make_loss()
+            loss = registry.make(loss_name)
             model = train(arguments.model, loss, x, y, arguments.epochs, seed)
-            temperature = getattr(loss, "temperature", 1.0)
+            temperature = loss.temperature
             with torch.no_grad():
                 logits = model(x_test)
             cached = scores(logits, y_test, temperature=temperature)

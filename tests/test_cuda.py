@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import penex
+from penex import registry
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
@@ -57,6 +58,19 @@ def test_gpu_equals_cpu_without_waiting(options: dict[str, Any], soft: bool) -> 
             value.backward()
         torch.testing.assert_close(value.cpu(), expected)
         torch.testing.assert_close(there.rho.cpu(), here.rho)
+
+
+@pytest.mark.parametrize("name", [n for n in registry.LOSSES if n != "ce"])
+def test_a_loss_that_was_never_moved_follows_its_logits(name: str) -> None:
+    here, there = registry.make(name), registry.make(name)
+    for step, (logits, target) in enumerate(batches(3)):
+        on_gpu, labels = logits.cuda(), target.cuda()
+        if step == 0:
+            value = there(on_gpu, labels)
+        else:
+            with any_wait_for_the_gpu_is_an_error():
+                value = there(on_gpu, labels)
+        torch.testing.assert_close(value.cpu(), here(logits, target), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("soft", [False, True])

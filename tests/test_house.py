@@ -61,6 +61,25 @@ def test_quickstart_prints_its_table() -> None:
         assert word in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("script", "options", "word"),
+    [
+        ("boosting_view", [], "PENEX: multiplier"),
+        ("divergence", ["--steps", "20"], "largest logit"),
+    ],
+)
+def test_a_figure_is_drawn(script: str, options: list[str], word: str, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    command = [sys.executable, f"examples/{script}.py", "--out", str(picture), *options]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert word in result.stdout
+    assert picture.stat().st_size > 20_000
+    command = [sys.executable, f"examples/{script}.py", "--out", str(tmp_path / "no" / "a.png")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 2
+    assert "does not exist" in result.stderr
+
+
 def test_quickstart_says_what_is_wrong() -> None:
     command = [sys.executable, "examples/quickstart.py", "--train-size", "5000"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
