@@ -397,10 +397,10 @@ def test_the_ablations_are_never_saturated() -> None:
 @pytest.mark.parametrize(
     ("make_bad", "sentence"),
     [
-        (lambda: LabelSmoothingLoss(1.5), "epsilon must be.*between 0 and 1; got 1.5"),
-        (lambda: ConfidencePenaltyLoss(-1), "lambda_ must be.*at least 0; got -1.0"),
+        (lambda: LabelSmoothingLoss(1.5), "epsilon must be.*at least 0 and at most 1; got 1.5"),
+        (lambda: ConfidencePenaltyLoss(-1), "lambda_ must be.*at least 0; got -1"),
         (lambda: FocalLoss(float("nan")), "gamma must be"),
-        (lambda: ExponentialLoss(0), "alpha must be a finite number above 0; got 0.0"),
+        (lambda: ExponentialLoss(0), "alpha must be a finite number above 0; got 0"),
         (lambda: SquaredPenaltyLoss(-1), "rho must be"),
         (lambda: AugmentedLagrangianLoss(1, 0), "nu must be a finite number above 0"),
         (lambda: FocalLoss(reduction="avg"), "reduction must be one of mean, sum, none; got 'avg'"),

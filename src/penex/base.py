@@ -2,8 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,46 @@ Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
 _HALF = (torch.float16, torch.bfloat16)
 
 _NONE = -1.0  # no setting is negative
+
+
+class Legal(NamedTuple):
+    """Which values a number of a loss may have: finite ones from low to high.
+
+    Attributes:
+        low: the smallest.
+        high: the largest.
+        above: True if low itself is too small.
+        optional: True if it may be None.
+    """
+
+    low: float = 0.0
+    high: float = math.inf
+    above: bool = False
+    optional: bool = False
+
+    def checked(self, name: str, value: float | None) -> float | None:
+        """The value as a float, or a ValueError with a sentence.
+
+        >>> Legal(high=1).checked("epsilon", 1)
+        1.0
+        """
+        if value is None and self.optional:
+            return None
+        number = math.nan if value is None else float(value)
+        too_small = number <= self.low if self.above else number < self.low
+        if too_small or number > self.high or not math.isfinite(number):
+            bounds = f"{'above' if self.above else 'of at least'} {self.low:g}"
+            if self.high < math.inf:
+                bounds += f" and at most {self.high:g}"
+            raise ValueError(f"{name} must be a finite number {bounds}; got {value}.")
+        return number
+
+
+NON_NEGATIVE = Legal()
+POSITIVE = Legal(above=True)
+POSITIVE_OR_NONE = Legal(above=True, optional=True)
+
+Settings: TypeAlias = Mapping[str, Legal]
 
 
 class Options(TypedDict, total=False):
@@ -67,8 +107,8 @@ class Loss(Predictor, nn.Module):
         reduction: ``mean``, ``sum`` or ``none``.
     """
 
-    # The attributes that travel in the state_dict, and the buffers that are never halved.
-    settings: ClassVar[tuple[str, ...]] = ()
+    # The numbers that travel in the state_dict, and the buffers that are never halved.
+    settings: ClassVar[Settings] = {}
     statistics: ClassVar[tuple[str, ...]] = ()
 
     weight: Tensor | None
@@ -95,8 +135,11 @@ class Loss(Predictor, nn.Module):
         """The loss of each position, before it is reduced."""
         raise NotImplementedError
 
-    def check(self) -> None:
-        """Raise a ValueError unless the settings are legal."""
+    def configure(self, **values: float | None) -> None:
+        """Set the settings: all of them, or none and a ValueError if one is not legal."""
+        checked = {name: self.settings[name].checked(name, v) for name, v in values.items()}
+        for name, value in checked.items():
+            setattr(self, name, value)
 
     def read(self, logits: Tensor, target: Tensor) -> targets.Examples:
         """The batch as `penex.targets` reads it, with this loss's options.
@@ -145,17 +188,11 @@ class Loss(Predictor, nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take the saved settings, if they are legal."""
-        before = {name: getattr(self, name) for name in self.settings}
         try:
-            for name, value in zip(self.settings, state.tolist(), strict=True):
-                setattr(self, name, None if value == _NONE else value)
-            self.check()
-        except (TypeError, ValueError) as error:
-            for name, value in before.items():
-                setattr(self, name, value)
-            raise ValueError(
-                f"The saved state is not one of {type(self).__name__}: {error}"
-            ) from error
+            saved = [None if value == _NONE else value for value in state.tolist()]
+            self.configure(**dict(zip(self.settings, saved, strict=True)))
+        except ValueError as error:
+            raise ValueError(f"The state is not one of {type(self).__name__}: {error}") from error
 
     def store(self, name: str, value: Tensor) -> None:
         """Write a statistic: in place, so that a captured graph sees it, or wider if it must be.
@@ -202,28 +239,3 @@ class Loss(Predictor, nn.Module):
         for name in self.statistics:  # load_state_dict(assign=True) takes the saved dtype
             if getattr(self, name).dtype in _HALF:
                 setattr(self, name, getattr(self, name).float())
-
-
-def at_least(name: str, value: float, low: float, high: float = math.inf) -> float:
-    """The value as a float, or a ValueError unless it is finite and in [low, high].
-
-    >>> at_least("gamma", 2, 0)
-    2.0
-    """
-    value = float(value)
-    if not (low <= value <= high and math.isfinite(value)):
-        bounds = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name} must be a finite number, {bounds}; got {value}.")
-    return value
-
-
-def positive(name: str, value: float) -> float:
-    """The value as a float, or a ValueError unless it is finite and above 0.
-
-    >>> positive("alpha", 1)
-    1.0
-    """
-    value = float(value)
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number above 0; got {value}.")
-    return value

@@ -4,12 +4,12 @@ All take the options of torch.nn.CrossEntropyLoss (`penex.base.Options`) besides
 parameter, and predict at temperature 1.
 """
 
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from penex.base import Loss, Options, Predictor, at_least
+from penex.base import NON_NEGATIVE, Legal, Loss, Options, Predictor, Settings
 from penex.targets import Examples
 
 # 1 - p is kept above this: its power has an infinite slope at 0 for gamma below 1.
@@ -41,7 +41,7 @@ class LabelSmoothingLoss(Loss):
     tensor(0.2269)
     """
 
-    settings = ("label_smoothing",)
+    settings: ClassVar[Settings] = {"epsilon": Legal(high=1.0)}
 
     def __init__(self, epsilon: float = 0.1, **options: Unpack[Options]) -> None:
         if "label_smoothing" in options:
@@ -49,17 +49,16 @@ class LabelSmoothingLoss(Loss):
                 "LabelSmoothingLoss has epsilon; it takes no label_smoothing beside it."
             )
         super().__init__(**options)
-        self.label_smoothing = float(epsilon)
-        self.check()
-
-    def check(self) -> None:
-        """Epsilon is between 0 and 1."""
-        at_least("epsilon", self.label_smoothing, 0, 1)
+        self.configure(epsilon=epsilon)
 
     @property
     def epsilon(self) -> float:
         """The share of the uniform distribution."""
         return self.label_smoothing
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self.label_smoothing = value
 
     def values(self, batch: Examples) -> Tensor:
         """Cross-entropy; the smoothing is in the batch's weights."""
@@ -79,16 +78,12 @@ class ConfidencePenaltyLoss(Loss):
     tensor(0.6238)
     """
 
-    settings = ("lambda_",)
+    settings: ClassVar[Settings] = {"lambda_": NON_NEGATIVE}
+    lambda_: float
 
     def __init__(self, lambda_: float = 0.1, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.lambda_ = float(lambda_)
-        self.check()
-
-    def check(self) -> None:
-        """Lambda is at least 0."""
-        at_least("lambda_", self.lambda_, 0)
+        self.configure(lambda_=lambda_)
 
     def values(self, batch: Examples) -> Tensor:
         """Cross-entropy less the weighted entropy."""
@@ -112,19 +107,15 @@ class FocalLoss(Loss):
     tensor(0.1733)
     """
 
-    settings = ("gamma",)
+    settings: ClassVar[Settings] = {"gamma": NON_NEGATIVE}
+    gamma: float
 
     def __init__(
         self, gamma: float = 2.0, *, detach: bool = False, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self.gamma = float(gamma)
+        self.configure(gamma=gamma)
         self.detach = detach
-        self.check()
-
-    def check(self) -> None:
-        """Gamma is at least 0."""
-        at_least("gamma", self.gamma, 0)
 
     def values(self, batch: Examples) -> Tensor:
         """The focal term of each position."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from penex import functional as F
 from penex import targets
-from penex.base import Group, Loss, Options, at_least, positive
+from penex.base import NON_NEGATIVE, POSITIVE, POSITIVE_OR_NONE, Group, Loss, Options, Settings
 from penex.targets import Examples
 
 
@@ -28,17 +28,12 @@ class ExponentialLoss(Loss):
     tensor(0.3679)
     """
 
-    settings = ("alpha",)
+    settings: ClassVar[Settings] = {"alpha": POSITIVE_OR_NONE}
+    alpha: float | None
 
     def __init__(self, alpha: float | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.alpha = None if alpha is None else float(alpha)
-        self.check()
-
-    def check(self) -> None:
-        """alpha, if given, is above 0."""
-        if self.alpha is not None:
-            positive("alpha", self.alpha)
+        self.configure(alpha=alpha)
 
     def values(self, batch: Examples) -> Tensor:
         """exp(-alpha f_y) of each position."""
@@ -61,7 +56,9 @@ class SquaredPenaltyLoss(Loss):
     tensor(16.3679)
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("rho", "alpha")
+    settings: ClassVar[Settings] = {"rho": NON_NEGATIVE, "alpha": POSITIVE_OR_NONE}
+    rho: float
+    alpha: float | None
 
     def __init__(
         self,
@@ -72,16 +69,8 @@ class SquaredPenaltyLoss(Loss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        self.rho = float(rho)
-        self.alpha = None if alpha is None else float(alpha)
+        self.configure(rho=rho, alpha=alpha)
         self.process_group = process_group
-        SquaredPenaltyLoss.check(self)
-
-    def check(self) -> None:
-        """Rho is at least 0, and alpha, if given, above 0."""
-        at_least("rho", self.rho, 0)
-        if self.alpha is not None:
-            positive("alpha", self.alpha)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch."""
@@ -130,7 +119,8 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
     (tensor(16.3679), tensor(2.))
     """
 
-    settings = ("rho", "alpha", "nu")
+    settings: ClassVar[Settings] = {**SquaredPenaltyLoss.settings, "nu": POSITIVE}
+    nu: float
     statistics = ("lambda_",)
     lambda_: Tensor
 
@@ -144,14 +134,8 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(rho, alpha, process_group=process_group, **options)
-        self.nu = float(nu)
-        self.check()
+        self.configure(nu=nu)
         self.register_buffer("lambda_", torch.tensor(0.0, dtype=torch.float32))
-
-    def check(self) -> None:
-        """Rho is at least 0, nu above 0, and alpha, if given, above 0."""
-        super().check()
-        positive("nu", self.nu)
 
     def multiplier(self, violation: Tensor) -> Tensor:
         """Lambda as this batch uses it; moves the buffer in train() mode."""

@@ -4,13 +4,13 @@ Both keep one half of PENEX's idea. `CrossEntropyZLoss` keeps the penalty on SE 
 `UnnormalisedLoss` drops the normaliser and the exponential: it is PENEX as alpha tends to 0.
 """
 
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
 from penex import functional as F
-from penex.base import Loss, Options, at_least
+from penex.base import NON_NEGATIVE, Loss, Options, Settings
 from penex.baselines import log_probabilities
 from penex.loss import PenalisedLoss
 from penex.targets import Examples
@@ -27,16 +27,12 @@ class CrossEntropyZLoss(Loss):
     tensor(0.7412)
     """
 
-    settings = ("lambda_",)
+    settings: ClassVar[Settings] = {"lambda_": NON_NEGATIVE}
+    lambda_: float
 
     def __init__(self, lambda_: float = 0.01, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.lambda_ = float(lambda_)
-        self.check()
-
-    def check(self) -> None:
-        """Lambda is at least 0."""
-        at_least("lambda_", self.lambda_, 0)
+        self.configure(lambda_=lambda_)
 
     def values(self, batch: Examples) -> Tensor:
         """Cross-entropy and the weighted square of log SE."""

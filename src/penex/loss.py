@@ -7,7 +7,7 @@ from torch import Tensor
 
 from penex import functional as F
 from penex import targets
-from penex.base import Group, Loss, Options, positive
+from penex.base import POSITIVE, POSITIVE_OR_NONE, Group, Loss, Options, Settings
 
 IMPLS = ("auto", "reference")
 
@@ -19,8 +19,9 @@ class PenalisedLoss(Loss):
     `terms` and `scale`. The arguments are those of `PENEX`.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("fixed_rho",)
+    settings: ClassVar[Settings] = {"fixed_rho": POSITIVE_OR_NONE}
     statistics = ("rho", "window")
+    fixed_rho: float | None
     rho: Tensor
     window: Tensor
 
@@ -47,8 +48,7 @@ class PenalisedLoss(Loss):
         F.check_order(order)
         if accumulate < 1 or accumulate != int(accumulate):
             raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
-        self.fixed_rho = None if rho is None else float(rho)
-        PenalisedLoss.check(self)
+        self.configure(fixed_rho=rho)
         self.ema = ema
         self.rho_min = rho_min
         self.rho_max = rho_max
@@ -58,11 +58,6 @@ class PenalisedLoss(Loss):
         self.register_buffer("rho", torch.tensor(self.fixed_rho or 0.0, dtype=torch.float32))
         # What the running window of micro-batches has summed: evidence, se, D, and their number.
         self.register_buffer("window", torch.zeros(4, dtype=torch.float32))
-
-    def check(self) -> None:
-        """A fixed rho is above 0."""
-        if self.fixed_rho is not None:
-            positive("rho", self.fixed_rho)
 
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
         """The loss's own term, se and the evidence for rho, each for every position."""
@@ -162,7 +157,8 @@ class PENEX(PenalisedLoss):
     tensor([[0.1192, 0.8808]])
     """
 
-    settings = ("alpha", "fixed_rho")
+    settings: ClassVar[Settings] = {"alpha": POSITIVE, **PenalisedLoss.settings}
+    alpha: float
 
     def __init__(
         self,
@@ -194,16 +190,10 @@ class PENEX(PenalisedLoss):
             accumulate=accumulate,
             process_group=process_group,
         )
-        self.alpha = float(alpha)
-        self.check()
+        self.configure(alpha=alpha)
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
         self.impl = impl
-
-    def check(self) -> None:
-        """Alpha and a fixed rho are above 0."""
-        super().check()
-        positive("alpha", self.alpha)
 
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
         """EX, SE, and EX again: rho tends to alpha EX / SE."""

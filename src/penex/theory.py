@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from penex.base import positive
+from penex.base import NON_NEGATIVE, POSITIVE, Legal
 
 
 def margins(logits: Tensor, target: Tensor) -> Tensor:
@@ -53,9 +53,10 @@ def margin_tail_bound(
     >>> margin_tail_bound(f, y, gamma=1.0, alpha=1.0, rho=0.05)
     tensor(8.1406, dtype=torch.float64)
     """
+    POSITIVE.checked("rho", rho)
     log_ex, log_se = _log_means(logits, target, alpha)
     b = alpha / (1 + alpha)
-    log_rho = math.log(positive("rho", rho))
+    log_rho = math.log(rho)
     return torch.exp(b * (gamma - log_rho) + torch.logaddexp(log_ex, log_rho + log_se))
 
 
@@ -115,17 +116,15 @@ def generalization_bound(
         alpha: the sensitivity, above 0.
         rho: the penalty, above 0.
         rademacher: the Rademacher complexity R, at least 0.
-        delta: the probability that the bound fails, between 0 and 1.
+        delta: the probability that the bound fails, above 0 and at most 1.
 
     >>> f, y = torch.tensor([[3.0, 0.0]]).repeat(1000, 1), torch.zeros(1000).long()
     >>> generalization_bound(f, y, 1.0, 1.0, 0.05, rademacher=0.01, delta=0.05)
     tensor(8.2593, dtype=torch.float64)
     """
-    positive("gamma", gamma)
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be between 0 and 1; got {delta}.")
-    if not (rademacher >= 0 and math.isfinite(rademacher)):
-        raise ValueError(f"rademacher must be a finite number of at least 0; got {rademacher}.")
+    POSITIVE.checked("gamma", gamma)
+    Legal(high=1.0, above=True).checked("delta", delta)
+    NON_NEGATIVE.checked("rademacher", rademacher)
     tail = margin_tail_bound(logits, target, gamma, alpha, rho)
     examples, classes = logits.shape
     capacity = 4 * classes / gamma * rademacher
@@ -152,7 +151,7 @@ def optimal_gamma(
     >>> optimal_gamma(f, y, 1.0, 0.05, rademacher=0.01)
     tensor(0.1724, dtype=torch.float64)
     """
-    positive("rademacher", rademacher)
+    POSITIVE.checked("rademacher", rademacher)
     b = alpha / (1 + alpha)
     log_a = margin_tail_bound(logits, target, 0.0, alpha, rho).log()
     log_c = math.log(4 * logits.shape[1] * rademacher)
@@ -194,7 +193,7 @@ def adaboost_margin_bound(errors: Iterable[float], gamma: float) -> float:
 
 def _log_means(logits: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """The logarithms of EX and SE."""
-    positive("alpha", alpha)
+    POSITIVE.checked("alpha", alpha)
     f = _checked(logits, target)
     own = f.gather(1, target.unsqueeze(1)).squeeze(1)
     log_n = math.log(len(f))
