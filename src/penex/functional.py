@@ -184,7 +184,12 @@ def update_penalty(
     1.5
     """
     check_order(order)
-    rho, estimate = _as_tensors(rho, estimate)
+    # Plain numbers are taken in float64, or as the tensor beside them.
+    if not isinstance(rho, Tensor):
+        like = estimate if isinstance(estimate, Tensor) else torch.zeros((), dtype=torch.float64)
+        rho = like.new_tensor(rho)
+    if not isinstance(estimate, Tensor):
+        estimate = rho.new_tensor(estimate)
     if order == "listing":
         estimate = estimate.clamp(rho_min, rho_max)
     previous = torch.where(rho == 0, estimate, rho)
@@ -220,9 +225,3 @@ def _saturated_exp(x: Tensor, limit: float) -> Tensor:
     """exp(x) up to the limit, then the tangent there: exp(limit) (1 + x - limit)."""
     # relu has slope 0 at 0 and clamp slope 1 at its bound: at the limit itself just one counts.
     return torch.exp(x.clamp(max=limit)) * (1 + torch.relu(x - limit))
-
-
-def _as_tensors(*values: float | Tensor) -> list[Tensor]:
-    """Floats as float64, or as the dtype and device of the tensor beside them."""
-    like = next((v for v in values if isinstance(v, Tensor)), torch.zeros((), dtype=torch.float64))
-    return [v if isinstance(v, Tensor) else like.new_tensor(v) for v in values]
