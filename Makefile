@@ -24,6 +24,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.imports
+	$(BIN)/python -m benchmarks.loss
 
 figures: $(VENV)/.demo
 	$(BIN)/python examples/boosting_view.py

@@ -159,12 +159,15 @@ class Loss(Predictor, nn.Module):
             label_smoothing=self.label_smoothing,
         )
 
+    def shares_batches(self) -> bool:
+        """Whether other ranks hold parts of the same batch in train() mode."""
+        return self.process_group is not False and dist.is_available() and dist.is_initialized()
+
     def sum_over_ranks(self, sums: Tensor) -> tuple[Tensor, int]:
         """The sums over the ranks that share the batch in train() mode, and how many these are."""
-        if not self.training or self.process_group is False:
+        if not self.training or not self.shares_batches():
             return sums, 1
-        if not (dist.is_available() and dist.is_initialized()):
-            return sums, 1
+        assert self.process_group is not False
         ranks = dist.get_world_size(self.process_group)
         if ranks < 1:
             raise ValueError(

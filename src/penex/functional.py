@@ -111,7 +111,7 @@ def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tenso
     >>> terms(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
     (tensor([1.]), tensor([3.]))
     """
-    limit = _exp_limit(batch.logits)
+    limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
     ex = batch.expect(
         lambda f: _saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
     )
@@ -134,7 +134,8 @@ def saturated_se(batch: targets.Examples) -> Tensor:
     >>> saturated_se(targets.read(torch.zeros(1, 3), torch.tensor([0])))
     tensor([3.])
     """
-    return batch.mass * _saturated_exp(batch.logits, _exp_limit(batch.logits)).sum(batch.dim)
+    limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
+    return batch.mass * _saturated_exp(batch.logits, limit).sum(batch.dim)
 
 
 def optimal_penalty(
@@ -184,10 +185,11 @@ def update_penalty(
     1.5
     """
     check_order(order)
-    # Plain numbers are taken in float64, or as the tensor beside them.
+    if not isinstance(rho, Tensor) and not isinstance(estimate, Tensor):
+        moved = updated_number(rho, estimate, ema, rho_min, rho_max, order)
+        return torch.tensor(moved, dtype=torch.float64)
     if not isinstance(rho, Tensor):
-        like = estimate if isinstance(estimate, Tensor) else torch.zeros((), dtype=torch.float64)
-        rho = like.new_tensor(rho)
+        rho = estimate.new_tensor(rho)  # type: ignore[union-attr]
     if not isinstance(estimate, Tensor):
         estimate = rho.new_tensor(estimate)
     if order == "listing":
@@ -195,6 +197,20 @@ def update_penalty(
     previous = torch.where(rho == 0, estimate, rho)
     average = (1 - ema) * previous + ema * estimate
     return average if order == "listing" else average.clamp(rho_min, rho_max)
+
+
+def updated_number(
+    rho: float, estimate: float, ema: float, rho_min: float, rho_max: float, order: str
+) -> float:
+    """`update_penalty` for plain numbers, without a tensor.
+
+    >>> updated_number(1.0, 2.0, ema=0.1, rho_min=1e-6, rho_max=100.0, order="algorithm")
+    1.1
+    """
+    if order == "listing":
+        estimate = min(max(estimate, rho_min), rho_max)
+    average = (1 - ema) * (estimate if rho == 0 else rho) + ema * estimate
+    return average if order == "listing" else min(max(average, rho_min), rho_max)
 
 
 def probabilities(logits: Tensor, alpha: float | Tensor) -> Tensor:
@@ -216,9 +232,13 @@ def check_order(order: str) -> None:
         raise ValueError(f"order must be one of {', '.join(ORDERS)}; got {order!r}.")
 
 
-def _exp_limit(logits: Tensor) -> float:
-    """Up to where exp is exact, for the sums of a batch of logits to fit their dtype."""
-    return math.log(torch.finfo(logits.dtype).max) - math.log(_ROOM * max(logits.numel(), 1))
+def exp_limit(summands: int, dtype: torch.dtype) -> float:
+    """Up to where exp is exact, for a sum of that many exponentials to fit the dtype.
+
+    >>> round(exp_limit(640, torch.float32), 1)
+    68.4
+    """
+    return math.log(torch.finfo(dtype).max) - math.log(_ROOM * max(summands, 1))
 
 
 def _saturated_exp(x: Tensor, limit: float) -> Tensor:

@@ -3,13 +3,17 @@
 from typing import ClassVar, Unpack
 
 import torch
-from torch import Tensor
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor, nn
 
 from penex import functional as F
 from penex import targets
 from penex.base import POSITIVE, POSITIVE_OR_NONE, Group, Loss, Options, Settings
+from penex.kernels import eager
 
 IMPLS = ("auto", "reference")
+
+_PLAIN = (Tensor, nn.Parameter)
 
 
 class PenalisedLoss(Loss):
@@ -141,7 +145,8 @@ class PENEX(PenalisedLoss):
             its running estimate.
         process_group: whose ranks share a batch, in train(): None for the default group where
             torch.distributed is initialised, False for no one, or a group.
-        impl: ``auto`` or ``reference``, the plain formula; in this version both are that.
+        impl: ``auto`` takes `penex.kernels.eager` where it applies (plain batches on the CPU) and
+            the plain formula elsewhere; ``reference`` takes the plain formula always.
 
     Attributes:
         alpha: the sensitivity; it travels in the state_dict.
@@ -195,6 +200,53 @@ class PENEX(PenalisedLoss):
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
         self.impl = impl
 
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch; in train() mode this is also one step of rho."""
+        if self.impl == "auto" and self._is_common(logits, target):
+            limit = F.exp_limit(logits.numel(), targets.statistics_dtype(logits))
+            batch = eager.sums(logits, target, self.alpha, limit)
+            if batch is not None:
+                rho = self._step(batch, target.numel())
+                divisor = target.numel() if self.reduction == "mean" else 1
+                return eager.loss(logits, target, batch, self.alpha, rho, divisor)
+        return super().forward(logits, target)
+
+    def _is_common(self, logits: Tensor, target: Tensor) -> bool:
+        """Whether `kernels.eager` may try: a plain batch on the CPU, by itself."""
+        return (
+            not torch.compiler.is_compiling()
+            and type(logits) in _PLAIN
+            and type(target) is Tensor
+            and logits.device.type == target.device.type == "cpu"
+            and logits.dim() > 1
+            and logits.dtype in targets.LOGIT_DTYPES
+            and target.dtype == torch.int64
+            and target.shape == logits.shape[:1] + logits.shape[2:]
+            and self.rho.device.type == "cpu"
+            and self.weight is None
+            and self.label_smoothing == 0
+            and self.ignore_index < 0
+            and self.accumulate == 1
+            and self.reduction != "none"
+            and not (self.training and self.shares_batches())
+            and not _is_transformed(logits, target)
+        )
+
+    def _step(self, batch: eager.Sums, total: int) -> float:
+        """What `_penalty` does for a usable batch, in Python's numbers."""
+        if self.fixed_rho is not None:
+            return self.fixed_rho
+        before = self.rho.item()
+        if not self.training and before != 0:
+            return before
+        estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * total)
+        rho = F.updated_number(before, estimate, self.ema, self.rho_min, self.rho_max, self.order)
+        if self.training and self.rho.dtype == batch.powers.dtype:
+            self.rho.fill_(rho)  # several times faster than `store`
+        elif self.training:
+            self.store("rho", torch.tensor(rho, dtype=batch.powers.dtype))
+        return rho
+
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
         """EX, SE, and EX again: rho tends to alpha EX / SE."""
         ex, se = F.terms(batch, self.alpha)
@@ -208,6 +260,12 @@ class PENEX(PenalisedLoss):
     @property
     def _sharpness(self) -> float:
         return 1 + self.alpha
+
+
+def _is_transformed(*tensors: Tensor) -> bool:
+    """Whether torch.func or forward-mode differentiation is at work: they need plain operations."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return forward_ad._current_level >= 0 or any(wrapped(t) for t in tensors)
 
 
 def _usable(sums: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 
-_LOGIT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+LOGIT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Examples(NamedTuple):
@@ -232,7 +232,7 @@ def _check(
             f"logits and target must be tensors; got {type(logits).__name__} and "
             f"{type(target).__name__}."
         )
-    if logits.dtype not in _LOGIT_DTYPES:
+    if logits.dtype not in LOGIT_DTYPES:
         reject(f"logits must be float16, bfloat16, float32 or float64; got {logits.dtype}.")
     if logits.dim() == 0:
         reject("logits need a class dimension: (C), (N, C) or (N, C, d1, ...); got a scalar.")
@@ -240,7 +240,7 @@ def _check(
 
     probabilities = target.shape == logits.shape
     if probabilities:
-        if target.dtype not in _LOGIT_DTYPES:
+        if target.dtype not in LOGIT_DTYPES:
             reject(
                 f"A target in the shape of the logits {shape} holds class probabilities and must "
                 f"be floating point; got {target.dtype}."

@@ -1,0 +1,198 @@
+"""The fast path against its slow twin, the plain formula: values, gradients, state, and when."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import penex
+from penex.kernels import eager
+
+SHAPES = [(1, 2), (1, 1), (64, 10), (7, 1000), (3, 5, 4), (2, 3, 2, 2)]
+
+
+def batch(seed: int, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (2 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+    return logits, torch.randint(shape[1], shape[:1] + shape[2:], generator=generator)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the fast path took each batch, in order."""
+    seen: list[bool] = []
+    real = eager.sums
+
+    def watched(*arguments: Any) -> eager.Sums | None:
+        found = real(*arguments)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(eager, "sums", watched)
+    return seen
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"order": "listing", "reduction": "sum", "ema": 0.5},
+        {"rho": 0.3},
+        {"rho_min": 0.02, "rho_max": 0.03},
+    ],
+)
+def test_equals_the_plain_formula(
+    shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any], taken: list[bool]
+) -> None:
+    fast, slow = penex.PENEX(0.1, **options), penex.PENEX(0.1, impl="reference", **options)
+    exact = 1e-12 if dtype == torch.float64 else 2e-6
+    for seed in range(20):
+        logits, target = batch(seed, shape, dtype)
+        ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+        value, expected = fast(ours, target), slow(theirs, target)
+        (3 * value).backward()
+        (3 * expected).backward()
+        assert value.dtype == expected.dtype
+        assert value.shape == ()
+        torch.testing.assert_close(value, expected, rtol=exact, atol=0)
+        assert fast.rho.dtype == slow.rho.dtype
+        assert fast.rho.item() == pytest.approx(slow.rho.item(), rel=exact)
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        rounding = max(exact, torch.finfo(dtype).eps)
+        # With one class the two terms of the gradient cancel: rounding is to their size.
+        scale = max(theirs.grad.abs().max().item(), expected.item())
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=rounding, atol=exact * scale)
+    assert taken == [True] * 20
+
+
+def test_eval_uses_and_leaves_the_state(taken: list[bool]) -> None:
+    fast, slow = penex.PENEX(0.1).eval(), penex.PENEX(0.1, impl="reference").eval()
+    for step in range(2):
+        logits, target = batch(step, (16, 4), torch.float64)
+        before = copy.deepcopy(fast.state_dict())
+        assert fast(logits, target).item() == pytest.approx(slow(logits, target).item(), rel=1e-12)
+        assert torch.equal(fast.rho, before["rho"])
+        assert fast.rho.dtype == before["rho"].dtype
+        fast.train()(logits.float(), target)
+        slow.train()(logits.float(), target)
+        fast.eval()
+        slow.eval()
+    assert taken == [True] * 4
+
+
+def test_backward_twice_and_of_itself(taken: list[bool]) -> None:
+    loss = penex.PENEX(0.3).double()
+    logits, target = batch(0, (4, 3), torch.float64)
+    loss(logits, target)
+    loss.eval()
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda f: loss(f, target), logits)
+    assert torch.autograd.gradgradcheck(lambda f: loss(f, target), logits)
+    value = loss(logits, target)
+    (first,) = torch.autograd.grad(value, logits, retain_graph=True)
+    (second,) = torch.autograd.grad(value, logits)
+    assert torch.equal(first, second)
+    assert all(taken)
+
+
+def test_a_view_of_a_larger_tensor_is_read_right(taken: list[bool]) -> None:
+    whole = torch.randn(10, 20, dtype=torch.float64)
+    target = torch.randint(5, (20,))[::2]
+    strided = whole.t()[::2, :5]
+    fast, slow = penex.PENEX(0.1), penex.PENEX(0.1, impl="reference")
+    assert fast(strided, target).item() == pytest.approx(slow(strided, target).item(), rel=1e-12)
+    assert taken == [True]
+
+
+def case(name: str) -> tuple[penex.PENEX, penex.PENEX, Tensor, Tensor]:
+    """Batches that are not the common case, under two losses that must agree all the same."""
+    logits, target = batch(1, (6, 4), torch.float32)
+    options: dict[str, Any] = {}
+    if name == "ignored":
+        target[2] = -100
+    elif name == "saturated":
+        logits[0, 1] = 5000.0
+    elif name == "far below":
+        logits[0, target[0]] = -5000.0
+    elif name == "nan":
+        logits[0, 0] = math.nan
+    elif name == "masked away":
+        logits[:] = -math.inf
+    elif name == "weighted":
+        options["weight"] = torch.rand(4)
+    elif name == "smoothed":
+        options["label_smoothing"] = 0.1
+    elif name == "unreduced":
+        options["reduction"] = "none"
+    elif name == "accumulated":
+        options["accumulate"] = 2
+    elif name == "ignoring a class":
+        options["ignore_index"] = 1
+    elif name == "probabilities":
+        target = logits.softmax(1)
+    elif name == "unbatched":
+        logits, target = logits[0], target[0]
+    elif name == "bytes":
+        target = target.byte()
+    elif name == "empty":
+        logits, target = logits[:0], target[:0]
+    return (
+        penex.PENEX(0.1, **options),
+        penex.PENEX(0.1, impl="reference", **options),
+        logits,
+        target,
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ignored", "saturated", "far below", "nan", "masked away", "weighted", "smoothed", "unreduced",
+     "accumulated", "ignoring a class", "probabilities", "unbatched", "bytes", "empty"],
+)  # fmt: skip
+def test_anything_else_takes_the_plain_formula(name: str, taken: list[bool]) -> None:
+    fast, slow, logits, target = case(name)
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    value, expected = fast(ours, target), slow(theirs, target)
+    value.sum().backward()
+    expected.sum().backward()
+    assert not any(taken)
+    assert torch.equal(value, expected) or (value.isnan() & expected.isnan()).all()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(fast.rho, slow.rho)
+
+
+def test_a_masked_class_stays_in_the_fast_path(taken: list[bool]) -> None:
+    logits = torch.tensor([[1.0, -math.inf, -1.0], [0.0, -math.inf, 1.0]], requires_grad=True)
+    value = penex.PENEX(0.5)(logits, torch.tensor([0, 2]))
+    value.backward()
+    expected = penex.PENEX(0.5, impl="reference")(logits.detach(), torch.tensor([0, 2]))
+    torch.testing.assert_close(value, expected)
+    assert logits.grad is not None
+    assert (logits.grad[:, 1] == 0).all()
+    assert logits.grad.isfinite().all()
+    assert taken == [True]
+
+
+def test_transforms_take_the_plain_formula(taken: list[bool]) -> None:
+    loss = penex.PENEX(0.1, rho=0.2)
+    logits, target = batch(2, (5, 4), torch.float64)
+    expected = penex.PENEX(0.1, rho=0.2, impl="reference")(logits, target)
+    gradient = torch.func.grad(lambda f: loss(f, target))(logits)
+    assert gradient.shape == logits.shape
+    value, tangent, *_ = torch.func.jvp(lambda f: loss(f, target), (logits,), (logits,))
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(tangent, (gradient * logits).sum())
+    forward_ad: Any = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(logits, logits)
+        found = forward_ad.unpack_dual(loss(dual, target)).tangent
+    torch.testing.assert_close(found, tangent)
+    stacked = torch.func.vmap(loss, in_dims=(0, 0))(logits.expand(3, 5, 4), target.expand(3, 5))
+    torch.testing.assert_close(stacked, expected.expand(3))
+    assert taken == []
