@@ -180,9 +180,10 @@ def main() -> None:
             "Two ways to add a weak learner that helps where the sum so far is wrong", fontsize=15
         )
         figure.supxlabel(
-            "The larger a point, the larger its weight exp(−α·logit of its class): large points "
-            "are wrong, or nearly so.\nThe background has the colour of the class that the "
-            "function favours, paler where it hardly does.",
+            "The larger a point, the larger its weight exp(−α·logit of its class) in its panel: "
+            "large points are wrong, or nearly so.\n"
+            "The background has the colour of the class that the function favours, paler where it "
+            "hardly does.",
             fontsize=11,
         )
         figure.savefig(out, dpi=130)

@@ -64,16 +64,22 @@ def bounds(rank: int, ranks: int, step: int) -> tuple[int, int]:
 def train(model: nn.Module, loss: nn.Module, case: str, rank: int, ranks: int) -> dict[str, Any]:
     """The gradients and the moving state of every step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    gradients, states = [], []
+    gradients, states, values = [], [], []
     for step in range(STEPS):
         x, y = batch(step, case)
         start, stop = bounds(rank, ranks, step)
         optimizer.zero_grad()
-        loss(model(x[start:stop]), y[start:stop]).backward()
+        value = loss(model(x[start:stop]), y[start:stop])
+        value.backward()
+        values.append(value.item())
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))  # type: ignore[union-attr]
         states.append(moving(loss).item())
         optimizer.step()
-    return {"gradients": torch.stack(gradients), "states": torch.tensor(states)}
+    return {
+        "gradients": torch.stack(gradients),
+        "states": torch.tensor(states),
+        "values": torch.tensor(values),
+    }
 
 
 def make_model() -> nn.Module:

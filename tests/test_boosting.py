@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -111,9 +112,42 @@ def test_nested_estimators_get_their_seeds() -> None:
     nested = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=1))
     with pytest.raises(ValueError, match="Pipeline doesn't support sample_weight"):
         SAMMEClassifier(nested).fit(x, y)
-    inner = SAMMEClassifier(SAMMEClassifier(n_estimators=2), n_estimators=3, random_state=1)
-    inner.fit(x, y)
-    assert len({one.random_state for one in inner.estimators_}) == len(inner.estimators_)
+    weak = DecisionTreeClassifier(max_depth=1, max_features=1)
+    settings: dict[str, Any] = {"n_estimators": 3, "random_state": 1}
+    ours = SAMMEClassifier(AdaBoostClassifier(weak, n_estimators=2), **settings).fit(x, y)
+    theirs = AdaBoostClassifier(AdaBoostClassifier(weak, n_estimators=2), **settings).fit(x, y)
+    for one, other in zip(ours.estimators_, theirs.estimators_, strict=True):
+        for name in ("random_state", "estimator__random_state"):
+            assert one.get_params()[name] == other.get_params()[name] is not None
+
+
+def test_examples_that_fade_stay_as_scikit_learn_keeps_them() -> None:
+    """A strong learner drives most weights below the smallest that either keeps."""
+    x, y = DATA["iris"]
+    settings: dict[str, Any] = {"n_estimators": 60, "random_state": 2}
+    strong = DecisionTreeClassifier(max_depth=2)
+    ours = SAMMEClassifier(strong, **settings).fit(x, y)
+    theirs = AdaBoostClassifier(strong, **settings).fit(x, y)
+    np.testing.assert_array_equal(ours.estimator_weights_, theirs.estimator_weights_)
+
+
+def test_prediction_keeps_one_stage_in_memory() -> None:
+    x, y = DATA["iris"]
+    model = SAMMEClassifier(n_estimators=40, random_state=0).fit(x, y)
+    many = np.tile(x, (200, 1))
+    tracemalloc.start()
+    model.decision_function(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * many.shape[0] * 3 * 8, "the stages would be 40 times that"
+
+
+def test_a_single_weight_for_all_is_none() -> None:
+    x, y = DATA["iris"]
+    one, other = SAMMEClassifier(random_state=0), SAMMEClassifier(random_state=0)
+    one.fit(x, y, sample_weight=2.0)
+    other.fit(x, y)
+    np.testing.assert_array_equal(one.estimator_weights_, other.estimator_weights_)
 
 
 def test_bad_input_gets_a_sentence() -> None:

@@ -55,6 +55,9 @@ def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path)
             # The Lagrangian's steps, unlike PENEX's, feed rounding back: eight of them add up.
             assert (ours - one).norm() <= (3e-6 if "conex" in case else 1e-6) * one.norm()
 
+    mean = torch.stack([result["values"] for result in results]).mean(0)
+    torch.testing.assert_close(mean, alone["values"], rtol=1e-5, atol=1e-6)
+
     weights: dict[str, torch.Tensor] = results[0]["weights"]  # type: ignore[assignment]
     model.load_state_dict(weights)
     x, y = worker.batch(99, case)

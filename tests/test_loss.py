@@ -319,7 +319,8 @@ def test_compiled_code_is_equal() -> None:
         ({"alpha": -1}, "alpha must be"),
         ({"alpha": float("nan")}, "alpha must be"),
         ({"alpha": float("inf")}, "alpha must be"),
-        ({"rho": 0.0}, "rho must be a finite number above 0"),
+        ({"alpha": "much"}, "alpha must be a finite number above 0; got 'much'"),
+        ({"rho": 0.0}, "^rho must be a finite number above 0"),
         ({"ema": 0.0}, "ema must be above 0 and at most 1; got 0.0"),
         ({"ema": 1.1}, "ema must be"),
         ({"ema": float("nan")}, "ema must be"),
@@ -331,6 +332,7 @@ def test_compiled_code_is_equal() -> None:
         ({"impl": "cobol"}, "got 'cobol'"),
         ({"accumulate": 0}, "accumulate must be a whole number from 1 on; got 0"),
         ({"accumulate": 1.5}, "accumulate must be"),
+        ({"accumulate": float("nan")}, "accumulate must be"),
     ],
 )
 def test_bad_arguments_get_a_sentence(arguments: dict[str, Any], sentence: str) -> None:

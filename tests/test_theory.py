@@ -143,6 +143,25 @@ def test_bad_input_gets_a_sentence() -> None:
         theory.generalization_bound(logits, target, 0.0, 0.1, 0.1, delta=0.1, rademacher=0.1)
     with pytest.raises(ValueError, match=r"below 1/2; got 0\.7"):
         theory.adaboost_margin_bound([0.1, 0.7], 0.0)
+    with pytest.raises(IndexError, match=r"Target -100 is out of bounds.*Leave ignored examples"):
+        theory.margins(logits, torch.full_like(target, -100))
+    with pytest.raises(ValueError, match=r"int64 class indices; got torch\.float32"):
+        theory.margins(logits, target.float())
+
+
+def test_adaboosts_bound_at_its_edges() -> None:
+    assert theory.adaboost_margin_bound([], 0.5) == 1
+    assert theory.adaboost_margin_bound([0.3, 0.0], 0.5) == 0
+    assert theory.adaboost_margin_bound([1e-10] * 500, 5.0) == math.inf
+    assert theory.adaboost_margin_bound([0.25], 0.0) == pytest.approx(2 * math.sqrt(0.25 * 0.75))
+
+
+def test_optimal_gamma_of_huge_logits_is_a_number() -> None:
+    for size in (800.0, -2000.0):
+        logits = torch.zeros(3, 4)
+        logits[:, 0] = size
+        target = torch.zeros(3).long()
+        assert theory.optimal_gamma(logits, target, 0.1, 0.1, rademacher=0.1).isfinite()
 
 
 @pytest.mark.parametrize("positive", [False, True])

@@ -42,13 +42,16 @@ class Legal(NamedTuple):
         """
         if value is None and self.optional:
             return None
-        number = math.nan if value is None else float(value)
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = math.nan
         too_small = number <= self.low if self.above else number < self.low
         if too_small or number > self.high or not math.isfinite(number):
             bounds = f"{'above' if self.above else 'of at least'} {self.low:g}"
             if self.high < math.inf:
                 bounds += f" and at most {self.high:g}"
-            raise ValueError(f"{name} must be a finite number {bounds}; got {value}.")
+            raise ValueError(f"{name} must be a finite number {bounds}; got {value!r}.")
         return number
 
 
@@ -137,7 +140,10 @@ class Loss(Predictor, nn.Module):
 
     def configure(self, **values: float | None) -> None:
         """Set the settings: all of them, or none and a ValueError if one is not legal."""
-        checked = {name: self.settings[name].checked(name, v) for name, v in values.items()}
+        checked = {
+            name: self.settings[name].checked(name.removeprefix("fixed_"), value)
+            for name, value in values.items()
+        }
         for name, value in checked.items():
             setattr(self, name, value)
 
@@ -204,6 +210,8 @@ class Loss(Predictor, nn.Module):
         batch's backward pass may still need when the next batch comes.
         """
         buffer: Tensor = getattr(self, name)
+        if value.device.type == "meta" != buffer.device.type:
+            return  # a shape has no value to store
         if value.dtype == torch.float64 and buffer.dtype != torch.float64:
             if torch.compiler.is_compiling():
                 buffer = buffer.double()

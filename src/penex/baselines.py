@@ -107,15 +107,15 @@ class FocalLoss(Loss):
     tensor(0.1733)
     """
 
-    settings: ClassVar[Settings] = {"gamma": NON_NEGATIVE}
+    settings: ClassVar[Settings] = {"gamma": NON_NEGATIVE, "detach": Legal(high=1.0)}
     gamma: float
+    detach: float
 
     def __init__(
         self, gamma: float = 2.0, *, detach: bool = False, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self.configure(gamma=gamma)
-        self.detach = detach
+        self.configure(gamma=gamma, detach=detach)
 
     def values(self, batch: Examples) -> Tensor:
         """The focal term of each position."""

@@ -1,5 +1,6 @@
 """AdaBoost for several classes (SAMME), where PENEX comes from; needs scikit-learn."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,7 +121,7 @@ class SAMMEClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         The columns sum to zero. As in scikit-learn, two classes give the difference of the two
         columns, positive for the second class.
         """
-        *_, last = self.staged_decision_function(X)
+        [last] = deque(self.staged_decision_function(X), maxlen=1)
         return last
 
     def staged_decision_function(self, X: Any) -> Iterator[Array]:
@@ -190,7 +191,7 @@ def _seeded_clone(estimator: Any, random_state: np.random.RandomState) -> Any:
 
 def _start_weights(sample_weight: Any, examples: int) -> Array:
     """The given example weights, or equal ones, divided by their sum."""
-    if sample_weight is None:
+    if sample_weight is None or np.isscalar(sample_weight):
         return np.full(examples, 1 / examples)
     weight = check_array(
         sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"

@@ -2,8 +2,9 @@
 
 EX(f) = E[exp(-alpha f_y)] falls without end if all logits grow. CONEX (the paper's eq:L_CEL) keeps
 them apart by h = sum_j f_j = 0: by a squared penalty, by an augmented Lagrangian, or built into
-the model. None of these is ever saturated: where they diverge, that is the result. The paper gives
-no rule for prediction, so the temperature is 1.
+the model. None of these is ever saturated: where they diverge, that is the result. A class masked
+with -inf has no place under the constraint and makes the loss infinite. The paper gives no rule
+for prediction, so the temperature is 1.
 """
 
 from typing import ClassVar, Unpack
@@ -111,8 +112,8 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
         options: weight, ignore_index, label_smoothing and reduction, as in torch.
 
     Attributes:
-        lambda_: the dual variable, a 0-dim buffer that starts at 0. A batch whose E[h^2] is not
-            finite does not move it.
+        lambda_: the dual variable, a 0-dim buffer that starts at 0. A batch that would make it
+            anything but a finite number does not move it.
 
     >>> loss = AugmentedLagrangianLoss(rho=2.0, nu=4.0)
     >>> loss(torch.tensor([[1.0, 1.0]]), torch.tensor([0])), loss.lambda_
@@ -142,14 +143,15 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
         used = self.lambda_.to(violation.dtype, copy=True)
         if self.training:
             moved = self.lambda_ + self.rho / self.nu * violation
-            self.store("lambda_", torch.where(violation.isfinite(), moved, self.lambda_))
+            self.store("lambda_", torch.where(moved.isfinite(), moved, self.lambda_))
         return used
 
 
 class ZeroSumHead(nn.Module):
     r"""K - 1 outputs of a model as K logits that sum to zero: f_K = -sum_{j < K} f_j.
 
-    The constraint of CONEX built into the model; train it with `ExponentialLoss`.
+    The constraint of CONEX built into the model; train it with `ExponentialLoss`. Half precision
+    comes out in float32, for the sum of many logits may not fit it.
 
     >>> ZeroSumHead()(torch.tensor([[1.0, 2.0]]))
     tensor([[ 1.,  2., -3.]])
@@ -158,6 +160,7 @@ class ZeroSumHead(nn.Module):
     def forward(self, outputs: Tensor) -> Tensor:
         """(N, K - 1, ...) to (N, K, ...), or (K - 1) to (K)."""
         dim = targets.class_dim(outputs)
+        outputs = outputs.to(targets.statistics_dtype(outputs))
         return torch.cat([outputs, -outputs.sum(dim, keepdim=True)], dim=dim)
 
 

@@ -50,14 +50,14 @@ class PenalisedLoss(Loss):
                 f"rho_max={rho_max}."
             )
         F.check_order(order)
-        if accumulate < 1 or accumulate != int(accumulate):
+        if not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
         self.configure(fixed_rho=rho)
         self.ema = ema
         self.rho_min = rho_min
         self.rho_max = rho_max
         self.order = order
-        self.accumulate = int(accumulate)
+        self.accumulate = accumulate
         self.process_group = process_group
         self.register_buffer("rho", torch.tensor(self.fixed_rho or 0.0, dtype=torch.float32))
         # What the running window of micro-batches has summed: evidence, se, D, and their number.

@@ -28,7 +28,8 @@ class Parameter:
         name: the argument of the loss.
         default: the value without tuning.
         low: the lower edge of the search, the paper's (1e-5 for an alpha that must be above 0).
-        high: the upper edge of the search, the paper's.
+        high: the upper edge of the search, the paper's for images (for text it lets alpha go up
+            to 3).
         meaning: what it does, in words.
     """
 
@@ -149,9 +150,9 @@ def find(name: str) -> Entry:
     0.1
     """
     if name not in LOSSES:
-        near = difflib.get_close_matches(name, LOSSES, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"There is no loss {name!r}; {hint}The losses are {', '.join(LOSSES)}.")
+        near = difflib.get_close_matches(str(name), LOSSES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"There is no loss {name!r}.{hint} The losses are {', '.join(LOSSES)}.")
     return LOSSES[name]
 
 
@@ -159,7 +160,7 @@ def make(name: str, **arguments: Any) -> Loss | CrossEntropyLoss:
     """A loss by its name: its defaults, unless an argument says otherwise.
 
     >>> make("focal", gamma=3.0)
-    FocalLoss(gamma=3)
+    FocalLoss(gamma=3, detach=0)
     """
     entry = find(name)
     return entry.make(**{**entry.defaults, **arguments})

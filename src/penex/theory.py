@@ -53,11 +53,7 @@ def margin_tail_bound(
     >>> margin_tail_bound(f, y, gamma=1.0, alpha=1.0, rho=0.05)
     tensor(8.1406, dtype=torch.float64)
     """
-    POSITIVE.checked("rho", rho)
-    log_ex, log_se = _log_means(logits, target, alpha)
-    b = alpha / (1 + alpha)
-    log_rho = math.log(rho)
-    return torch.exp(b * (gamma - log_rho) + torch.logaddexp(log_ex, log_rho + log_se))
+    return torch.exp(_log_tail_bound(logits, target, gamma, alpha, rho))
 
 
 def sharp_margin_tail_bound(logits: Tensor, target: Tensor, gamma: float, alpha: float) -> Tensor:
@@ -153,7 +149,7 @@ def optimal_gamma(
     """
     POSITIVE.checked("rademacher", rademacher)
     b = alpha / (1 + alpha)
-    log_a = margin_tail_bound(logits, target, 0.0, alpha, rho).log()
+    log_a = _log_tail_bound(logits, target, 0.0, alpha, rho)
     log_c = math.log(4 * logits.shape[1] * rademacher)
     # x + log x = log(b / 2) + (log C - log A - log b) / 2 has one root; Newton's method in log x
     # is monotone after one step, for the left side is convex and increasing in log x.
@@ -175,7 +171,8 @@ def adaboost_margin_bound(errors: Iterable[float], gamma: float) -> float:
     It needs two classes, the AdaBoost algorithm and margins in [-1, 1]; ours needs none of these.
 
     Args:
-        errors: the weighted training errors eps_m of the rounds, each in (0, 1/2).
+        errors: the weighted training errors eps_m of the rounds, each below 1/2; of a fitted
+            `SAMMEClassifier`, ``model.estimator_errors_[: len(model.estimators_)]``.
         gamma: the normalised margin asked about.
 
     >>> round(adaboost_margin_bound([0.3, 0.35, 0.4], gamma=0.0), 4)
@@ -183,12 +180,22 @@ def adaboost_margin_bound(errors: Iterable[float], gamma: float) -> float:
     """
     log_bound = 0.0
     for eps in errors:
-        if not 0 < eps < 0.5:
-            raise ValueError(f"A weighted error must be above 0 and below 1/2; got {eps}.")
-        log_bound += (
-            math.log(2) + ((1 - gamma) * math.log(eps) + (1 + gamma) * math.log1p(-eps)) / 2
-        )
-    return math.exp(log_bound)
+        if not 0 <= eps < 0.5:
+            raise ValueError(f"A weighted error must be at least 0 and below 1/2; got {eps}.")
+        log_eps = math.log(eps) if eps > 0 else -math.inf
+        tail = 0.0 if gamma == 1 else (1 - gamma) * log_eps
+        log_bound += math.log(2) + (tail + (1 + gamma) * math.log1p(-eps)) / 2
+    return math.exp(log_bound) if log_bound < 709 else math.inf
+
+
+def _log_tail_bound(
+    logits: Tensor, target: Tensor, gamma: float, alpha: float, rho: float
+) -> Tensor:
+    POSITIVE.checked("rho", rho)
+    log_ex, log_se = _log_means(logits, target, alpha)
+    b = alpha / (1 + alpha)
+    log_rho = math.log(rho)
+    return b * (gamma - log_rho) + torch.logaddexp(log_ex, log_rho + log_se)
 
 
 def _log_means(logits: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
@@ -209,5 +216,13 @@ def _checked(logits: Tensor, target: Tensor) -> Tensor:
     if target.shape != logits.shape[:1]:
         raise ValueError(
             f"Margins need class indices of shape ({len(logits)},); got {tuple(target.shape)}."
+        )
+    if target.dtype != torch.int64:
+        raise ValueError(f"Margins need int64 class indices; got {target.dtype}.")
+    bad = target[(target < 0) | (target >= logits.shape[1])]
+    if len(bad):
+        raise IndexError(
+            f"Target {bad[0].item()} is out of bounds: with {logits.shape[1]} classes, a target is "
+            f"a class index from 0 to {logits.shape[1] - 1}. Leave ignored examples out."
         )
     return logits.double()
