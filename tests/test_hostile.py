@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import penex
+from penex import _reference
 from penex import functional as F
 
 FP16_MAX = torch.finfo(torch.float16).max
@@ -241,3 +242,15 @@ def test_ex_and_se_alone_are_never_saturated() -> None:
     logits = torch.tensor([[1000.0, -1000.0]])
     assert F.sum_exp(logits).isinf().all()
     assert F.exponential(logits, torch.tensor([1]), 1.0).isinf().all()
+
+
+def test_the_papers_listing_breaks_where_the_readme_says() -> None:
+    empty, nothing = torch.zeros(0, 3), torch.zeros(0).long()
+    for logits, target in ((empty, nothing), (torch.full((1, 3), math.nan), torch.tensor([0]))):
+        listing = _reference.Listing()
+        listing(*GOOD)
+        listing(logits, target)
+        assert listing(*GOOD).isnan()
+    twelve = torch.tensor([[12.0, 0.0]])
+    assert not _reference.Listing()(twelve.half(), torch.tensor([1])).isfinite()
+    assert not _reference.Listing()(torch.tensor([[1e4, 0.0]]), torch.tensor([1])).isfinite()
