@@ -62,9 +62,15 @@ def sums(logits: Tensor, target: Tensor, alpha: float, limit: float) -> Sums | N
 def loss(
     logits: Tensor, target: Tensor, batch: Sums, alpha: float, rho: float, divisor: float
 ) -> Tensor:
-    """(sum ex + rho sum se) / divisor, with its gradient."""
+    """(sum ex + rho sum se) / divisor, with its gradient if one is asked for."""
+    if not (logits.requires_grad and torch.is_grad_enabled()):
+        return _value(batch, rho, divisor)
     apply: Callable[..., Tensor] = _Loss.apply
     return apply(logits, target, batch, alpha, rho, divisor)
+
+
+def _value(batch: Sums, rho: float, divisor: float) -> Tensor:
+    return torch.full((), (batch.ex + rho * batch.se) / divisor, dtype=batch.powers.dtype)
 
 
 class _Loss(torch.autograd.Function):
@@ -80,8 +86,7 @@ class _Loss(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(logits, target, batch.own, batch.powers)
         ctx.numbers = alpha, rho, divisor
-        value = (batch.ex + rho * batch.se) / divisor
-        return torch.full((), value, dtype=batch.powers.dtype)
+        return _value(batch, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
