@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,6 +171,14 @@ def test_state_round_trip(name: str, dtype: torch.dtype) -> None:
     assert torch.equal(twin(logits.to(dtype), target), fresh.eval()(logits.to(dtype), target)) or (
         name in STATEFUL
     )
+    assert_same_state(fresh.state_dict(), saved.state_dict())
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_state_travels_in_safetensors(name: str) -> None:
+    saved, fresh = make(name), make(name)
+    saved(*batch())
+    fresh.load_state_dict(safetensors.torch.load(safetensors.torch.save(saved.state_dict())))
     assert_same_state(fresh.state_dict(), saved.state_dict())
 
 
