@@ -26,7 +26,8 @@ def calls(draw: st.DrawFn) -> tuple[Tensor, Tensor, dict[str, Any]]:
         "label_smoothing": draw(st.sampled_from([0.0, 0.1, 1.0])),
     }
     if draw(st.booleans()):
-        options["weight"] = torch.rand(classes, generator=generator).to(dtype)
+        # Above 0: rounded to bfloat16 a weight may be 0, and torch then divides by 0.
+        options["weight"] = (0.1 + torch.rand(classes, generator=generator)).to(dtype)
 
     kind = draw(st.sampled_from(["index", "index", "probabilities"]))
     if kind == "index":
@@ -46,7 +47,9 @@ def calls(draw: st.DrawFn) -> tuple[Tensor, Tensor, dict[str, Any]]:
         target.view(-1)[0] = draw(st.sampled_from([classes, classes + 7, -3]))
     elif fault == "weight":
         wrong = draw(st.sampled_from([[classes + 1], [1, classes], [classes]]))
-        options["weight"] = torch.rand(wrong, dtype=draw(st.sampled_from(FLOATS)))
+        kind_of_weight = draw(st.sampled_from(FLOATS))
+        weight = 0.1 + torch.rand(wrong, generator=generator)
+        options["weight"] = weight.to(kind_of_weight)
     elif fault == "smooth":
         options["label_smoothing"] = 1.5
     return logits, target, options
