@@ -208,7 +208,7 @@ class PENEX(PenalisedLoss):
             if batch is not None:
                 rho = self._step(batch, target.numel())
                 divisor = target.numel() if self.reduction == "mean" else 1
-                return eager.loss(logits, target, batch, self.alpha, rho, divisor)
+                return eager.loss(logits, batch, self.alpha, rho, divisor)
         return super().forward(logits, target)
 
     def _is_common(self, logits: Tensor, target: Tensor) -> bool:
@@ -236,13 +236,14 @@ class PENEX(PenalisedLoss):
         """What `_penalty` does for a usable batch, in Python's numbers."""
         if self.fixed_rho is not None:
             return self.fixed_rho
-        before = self.rho.item()
+        buffer = self.rho
+        before = buffer.item()
         if not self.training and before != 0:
             return before
         estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * total)
         rho = F.updated_number(before, estimate, self.ema, self.rho_min, self.rho_max, self.order)
-        if self.training and self.rho.dtype == batch.powers.dtype:
-            self.rho.fill_(rho)  # several times faster than `store`
+        if self.training and buffer.dtype == batch.powers.dtype:
+            buffer.fill_(rho)  # several times faster than `store`
         elif self.training:
             self.store("rho", torch.tensor(rho, dtype=batch.powers.dtype))
         return rho

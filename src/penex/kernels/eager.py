@@ -23,12 +23,14 @@ class Sums(NamedTuple):
     Attributes:
         ex: sum_i exp(-alpha f_y).
         se: sum_ij exp f_ij.
+        label: the target, with a class dimension.
         own: exp(-alpha f_y), with the class dimension kept.
         powers: exp f.
     """
 
     ex: float
     se: float
+    label: Tensor
     own: Tensor
     powers: Tensor
 
@@ -45,8 +47,9 @@ def sums(logits: Tensor, target: Tensor, alpha: float, limit: float) -> Sums | N
     f = logits.detach()
     if f.dtype.itemsize == 2:
         f = f.float()
+    index = target.unsqueeze(1)
     try:
-        own = f.gather(1, target.unsqueeze(1))
+        own = f.gather(1, index)
     except RuntimeError:  # an ignored target, or one out of range
         return None
     own = own.mul_(-alpha).exp_()
@@ -56,17 +59,15 @@ def sums(logits: Tensor, target: Tensor, alpha: float, limit: float) -> Sums | N
     bound = math.exp(limit)
     if not (0 < ex <= bound and 0 < se <= bound):
         return None
-    return Sums(ex, se, own, powers)
+    return Sums(ex, se, index, own, powers)
 
 
-def loss(
-    logits: Tensor, target: Tensor, batch: Sums, alpha: float, rho: float, divisor: float
-) -> Tensor:
+def loss(logits: Tensor, batch: Sums, alpha: float, rho: float, divisor: float) -> Tensor:
     """(sum ex + rho sum se) / divisor, with its gradient if one is asked for."""
     if not (logits.requires_grad and torch.is_grad_enabled()):
         return _value(batch, rho, divisor)
     apply: Callable[..., Tensor] = _Loss.apply
-    return apply(logits, target, batch, alpha, rho, divisor)
+    return apply(logits, batch, alpha, rho, divisor)
 
 
 def _value(batch: Sums, rho: float, divisor: float) -> Tensor:
@@ -78,21 +79,19 @@ class _Loss(torch.autograd.Function):
     def forward(
         ctx: Any,
         logits: Tensor,
-        target: Tensor,
         batch: Sums,
         alpha: float,
         rho: float,
         divisor: float,
     ) -> Tensor:
-        ctx.save_for_backward(logits, target, batch.own, batch.powers)
+        ctx.save_for_backward(logits, batch.label, batch.own, batch.powers)
         ctx.numbers = alpha, rho, divisor
         return _value(batch, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, own, powers = ctx.saved_tensors
+        logits, index, own, powers = ctx.saved_tensors
         alpha, rho, divisor = ctx.numbers
-        index = target.unsqueeze(1)
         if torch.is_grad_enabled():  # someone will differentiate this again
             wide = logits.to(powers.dtype)
             own, powers = torch.exp(-alpha * wide.gather(1, index)), wide.exp()
@@ -102,4 +101,4 @@ class _Loss(torch.autograd.Function):
             scale = grad.item() / divisor
             gradient = powers * (scale * rho)
             gradient.scatter_add_(1, index, own * (-scale * alpha))
-        return gradient.to(logits.dtype), None, None, None, None, None
+        return gradient.to(logits.dtype), None, None, None, None
