@@ -101,6 +101,23 @@ def test_backward_twice_and_of_itself(taken: list[bool]) -> None:
     assert all(taken)
 
 
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_logits_may_change_in_place_after_the_loss(impl: str) -> None:
+    """As with cross-entropy; only the fast path's second derivative has to refuse."""
+    leaf, target = batch(3, (4, 3), torch.float64)
+    leaf.requires_grad_()
+    loss = penex.PENEX(0.1, rho=0.2, impl=impl)
+    (expected,) = torch.autograd.grad(loss(leaf, target), leaf)
+    logits = 1 * leaf
+    value = loss(logits, target)
+    logits.mul_(2)
+    (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    torch.testing.assert_close(gradient, expected)
+    if impl == "auto":
+        with pytest.raises(RuntimeError, match="changed in place after the loss was computed"):
+            torch.autograd.grad(value, leaf, create_graph=True)
+
+
 def test_a_view_of_a_larger_tensor_is_read_right(taken: list[bool]) -> None:
     whole = torch.randn(10, 20, dtype=torch.float64)
     target = torch.randint(5, (20,))[::2]

@@ -84,15 +84,24 @@ class _Loss(torch.autograd.Function):
         rho: float,
         divisor: float,
     ) -> Tensor:
-        ctx.save_for_backward(logits, batch.label, batch.own, batch.powers)
+        ctx.save_for_backward(batch.label, batch.own, batch.powers)
+        # Only a second derivative reads the logits again. They are not saved as the others are,
+        # so that changing them in place after the loss is as legal as with cross-entropy.
+        ctx.logits, ctx.version = logits, logits._version
         ctx.numbers = alpha, rho, divisor
         return _value(batch, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, index, own, powers = ctx.saved_tensors
+        index, own, powers = ctx.saved_tensors
         alpha, rho, divisor = ctx.numbers
+        logits = ctx.logits
         if torch.is_grad_enabled():  # someone will differentiate this again
+            if logits._version != ctx.version:
+                raise RuntimeError(
+                    "The logits were changed in place after the loss was computed; its second "
+                    "derivative needs them as they were."
+                )
             wide = logits.to(powers.dtype)
             own, powers = torch.exp(-alpha * wide.gather(1, index)), wide.exp()
             gradient = rho / divisor * powers
