@@ -1,0 +1,1 @@
+"""The laboratory: it trains models with several losses and keeps what happened (penex[lab])."""

@@ -1,0 +1,109 @@
+"""Checkpoints: all that a run needs to go on, as safetensors and JSON.
+
+`checkpoint/step-N.safetensors` holds the tensors by name, `checkpoint/position.json` says which
+file is meant and where the run stands. The JSON is renamed into place last, so a checkpoint is
+whole or absent.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penex.lab import files
+from penex.lab.engine import ranks
+from penex.lab.engine.learner import Learner
+from penex.lab.engine.loop import Position
+from penex.lab.errors import LabError, RecordError
+
+_POSITION = "position.json"
+
+
+def save(folder: Path, learner: Learner, position: Position) -> None:
+    """Write a checkpoint; the one before is removed when the new one stands."""
+    steps = int(learner.count.item())
+    name = f"step-{steps}.safetensors"
+    tensors = {**learner.tensors(), **_random_states(learner.device), "history": position.history}
+    cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    content: bytes = _safetensors().save(cpu)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write(folder / name, content)
+    files.write_json(
+        folder / _POSITION,
+        {
+            "epoch": position.epoch,
+            "step": position.step,
+            "steps": steps,
+            "tensors": name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        },
+    )
+    for other in folder.glob("step-*.safetensors"):
+        if other.name != name:
+            other.unlink()
+
+
+def load(folder: Path, learner: Learner, position: Position) -> bool:
+    """Go back to the checkpoint in a folder; False if there is none. On rank 0, then shared."""
+    found = False
+    if ranks.rank() == 0 and (folder / _POSITION).exists():
+        _load(folder, learner, position)
+        found = True
+    if not ranks.agree(found, learner.device):
+        return False
+    place = torch.tensor([position.epoch, position.step], device=learner.device)
+    states = {**learner.tensors(), **_random_states(learner.device), "history": position.history}
+    # The loss's settings are the constructor's, the same everywhere: they stay on the host.
+    ranks.share(
+        [place, *(v for k, v in states.items() if not k.endswith("_extra_state"))], learner.device
+    )
+    _set_random_states(states, learner.device)
+    position.epoch, position.step = (int(number) for number in place.tolist())
+    return True
+
+
+def _load(folder: Path, learner: Learner, position: Position) -> None:
+    try:
+        place: dict[str, Any] = json.loads((folder / _POSITION).read_text())
+        content = (folder / place["tensors"]).read_bytes()
+        if hashlib.sha256(content).hexdigest() != place["sha256"]:
+            raise ValueError("its checksum is another")
+        tensors: dict[str, Tensor] = _safetensors().load(content)
+        history = tensors.pop("history")
+        if history.shape != position.history.shape:
+            raise ValueError("its epoch has another length")
+        position.history.copy_(history)
+        _set_random_states(tensors, learner.device)
+        learner.load({k: v for k, v in tensors.items() if not k.startswith("random.")})
+        position.epoch, position.step = int(place["epoch"]), int(place["step"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise RecordError(
+            f"The checkpoint in {folder} cannot be read ({error}). Remove the folder to train this "
+            "run from its start."
+        ) from error
+
+
+def _random_states(device: torch.device) -> dict[str, Tensor]:
+    states = {"random.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["random.cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_states(tensors: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(tensors["random.cpu"].cpu())
+    if device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"].cpu(), device)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise LabError(
+            "Checkpoints need safetensors: pip install safetensors (or 'penex[lab]')."
+        ) from error
+    return safetensors.torch

@@ -1,0 +1,38 @@
+"""Evaluation: the logits of a part are computed once, and every metric comes from them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penex import metrics
+from penex.lab.data import Data, Part
+from penex.lab.engine.learner import Learner
+
+_BATCH = 2048
+
+
+def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
+    """The logits of a part, as the model gives them, in float32 or wider. Changes no state."""
+    learner.train(False)
+    rows = []
+    with torch.no_grad():
+        for inputs in torch.split(part.inputs, _BATCH):
+            batch = data.normalise(inputs, learner.dtype)
+            with torch.autocast(
+                learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast
+            ):
+                logits = learner.module(batch)
+            rows.append(logits.to(learner.dtype))
+    learner.train(True)
+    return torch.cat(rows)
+
+
+def scores_of(learner: Learner, logits: Tensor, part: Part) -> metrics.Scores:
+    """The scores of each example at the temperature of the loss."""
+    return metrics.scores(logits, part.targets, temperature=learner.loss.temperature)
+
+
+def numbers(values: dict[str, Tensor]) -> dict[str, Any]:
+    """Metrics as Python numbers."""
+    return {name: value.item() for name, value in values.items()}

@@ -1,0 +1,118 @@
+"""Everything that training changes, as tensors."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from penex.base import Loss
+from penex.baselines import CrossEntropyLoss
+from penex.lab.engine import optimizers, ranks
+from penex.lab.models.layers import Dropout
+from penex.lab.recipe import Recipe
+
+AnyLoss = Loss | CrossEntropyLoss
+
+# Each parameter starts at a multiple of 64 bytes, as if it had been allocated alone.
+_ALIGN = 16
+
+
+class Segment(NamedTuple):
+    """Where a parameter lies in theta."""
+
+    name: str
+    start: int
+    shape: torch.Size
+
+    def of(self, flat: Tensor) -> Tensor:
+        """This parameter's part of a flat tensor, as a view."""
+        return flat[self.start : self.start + self.shape.numel()].view(self.shape)
+
+
+class Learner:
+    """A model, its loss and its optimiser, with all that a step changes in a few flat tensors.
+
+    The parameters are views of theta, their gradients views of grad, the optimiser's moments are
+    flat too: clipping and the update are a handful of operations whatever the model, and many
+    models are theta with one more axis. A step changes these tensors, in place, and nothing else.
+
+    Args:
+        model: its trainable parameters move into theta.
+        loss: one of the registry.
+        recipe: how it is trained.
+        device: where it is trained.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: AnyLoss, recipe: Recipe, device: torch.device
+    ) -> None:
+        self.recipe = recipe
+        self.device = device
+        self.dtype: torch.dtype = getattr(torch, recipe.dtype)
+        # MPS has no float64; the step count and the rates are scalars, so it costs nothing.
+        self.wide = torch.float32 if device.type == "mps" else torch.float64
+        self.module = model.to(device, self.dtype)
+        self.loss = loss.to(device)
+        if self.dtype == torch.float64:
+            self.loss = loss.double()
+        self.dropouts = [m for m in model.modules() if isinstance(m, Dropout)]
+
+        self.segments: list[Segment] = []
+        end = 0
+        parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        for name, parameter in parameters:
+            self.segments.append(Segment(name, end, parameter.shape))
+            end += -(-parameter.numel() // _ALIGN) * _ALIGN
+        self.theta = torch.zeros(end, dtype=self.dtype, device=device)
+        self.grad = torch.zeros_like(self.theta)
+        for (_, parameter), segment in zip(parameters, self.segments, strict=True):
+            view = segment.of(self.theta)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            parameter.grad = segment.of(self.grad)
+        self.update, self.slots = optimizers.make(recipe, self.theta)
+        self.count = self._constant(0.0)
+        self.model = self._distributed() if ranks.world() > 1 else self.module
+
+    def _distributed(self) -> nn.Module:
+        ids = [self.device] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(self.module, device_ids=ids)
+
+    def train(self, mode: bool = True) -> None:
+        """Switch model and loss between training and evaluation."""
+        self.model.train(mode)
+        self.loss.train(mode)
+
+    @property
+    def rho(self) -> Tensor:
+        """The weight of the loss's penalty, estimated or set; NaN for a loss without one."""
+        value = getattr(self.loss, "rho", math.nan)
+        return value if isinstance(value, Tensor) else self._constant(value)
+
+    def _constant(self, value: float) -> Tensor:
+        return torch.full((), value, dtype=self.wide, device=self.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by name: live tensors, so that writing to them is loading."""
+        state = {f"model.{name}": value for name, value in self.module.state_dict().items()}
+        for slot, flat in self.slots.items():
+            state |= {f"optimizer.{slot}.{s.name}": s.of(flat) for s in self.segments}
+        state |= {f"loss.{name}": value for name, value in self.loss.state_dict().items()}
+        state["count"] = self.count
+        return state
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take a state that `tensors` gave; a KeyError or ValueError if it is of another kind."""
+        live = self.tensors()
+        if live.keys() != state.keys():
+            raise KeyError(f"{sorted(live.keys() ^ state.keys())[0]} does not belong to both")
+        prefix = "loss."
+        self.loss.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        )
+        for name, tensor in live.items():
+            if not name.startswith(prefix):
+                if tensor.shape != state[name].shape or tensor.dtype != state[name].dtype:
+                    raise ValueError(f"{name} has another shape or type")
+                tensor.copy_(state[name])

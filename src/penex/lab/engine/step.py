@@ -1,0 +1,85 @@
+"""One step of training: batch, forward, loss, backward, clip, update."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from penex.base import Loss
+from penex.lab.data import Data
+from penex.lab.engine import optimizers, ranks
+from penex.lab.engine.learner import Learner
+
+# What a step leaves in the history, a column each.
+HISTORY = ("loss", "grad_norm", "max_logit", "rho")
+
+
+def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor) -> None:
+    """Train on the examples of `index`, the whole batch even where processes share it.
+
+    It reads and writes the learner's tensors and `row` (see HISTORY) and keeps nothing on the
+    host: no number is read back, so it can be captured and replayed.
+
+    Args:
+        learner: what is trained.
+        data: the training part is indexed.
+        index: the batch, on the learner's device.
+        rate: the learning rate, a 0-dim tensor.
+        row: where the step's numbers go.
+    """
+    learner.grad.zero_()
+    micros = index.tensor_split(min(learner.recipe.accumulate, len(index)))
+    values, largest = [], []
+    for k, micro in enumerate(micros):
+        last = k == len(micros) - 1
+        with nullcontext() if last else _no_sync(learner):
+            value, logits = _forward(learner, data, micro, index)
+            torch.autograd.backward(value)
+        values.append(value.detach())
+        largest.append(logits.detach().abs().amax() if logits.numel() else logits.new_zeros(()))
+    norm = optimizers.clip_(learner.grad, learner.recipe.clip)
+    learner.count.add_(1)
+    learner.update(learner.theta, learner.grad, learner.slots, rate, learner.count)
+    numbers = (torch.stack(values).sum(), norm, torch.stack(largest).amax(), learner.rho)
+    row.copy_(torch.stack([number.to(row.dtype) for number in numbers]))
+
+
+def _no_sync(learner: Learner) -> AbstractContextManager[None]:
+    """Keep DistributedDataParallel from averaging a gradient that is not complete yet."""
+    if not isinstance(learner.model, nn.parallel.DistributedDataParallel):
+        return nullcontext()
+    return learner.model.no_sync()
+
+
+def _forward(learner: Learner, data: Data, micro: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    """A micro-batch's share of the loss, weighed so that the shares add up to the batch's.
+
+    A loss that shares batches over processes divides by D_micro / processes; any other divides by
+    its own rows' D. Both are multiplied up to D_own / (D_batch / processes), for
+    DistributedDataParallel then takes the mean over processes.
+    """
+    start, stop = ranks.bounds(len(micro))
+    own = micro[start:stop]
+    for layer in learner.dropouts:
+        layer.share = None if ranks.world() == 1 else (start, len(micro))
+    inputs = data.normalise(data.train.inputs[own], learner.dtype)
+    targets = data.train.targets[own]
+    with torch.autocast(learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast):
+        logits: Tensor = learner.model(inputs)
+    loss = learner.loss
+    shares = isinstance(loss, Loss) and loss.shares_batches()
+    if not len(own) and not shares:
+        return logits.sum() * 0.0, logits
+    value: Tensor = loss(logits, targets)
+    if len(micro) == len(batch) and (shares or ranks.world() == 1):
+        return value, logits
+    mass = _mass(learner, data, micro if shares else own) / _mass(learner, data, batch)
+    return value * (mass if shares else mass * ranks.world()), logits
+
+
+def _mass(learner: Learner, data: Data, index: Tensor) -> Tensor:
+    """D of some examples: the sum of their targets' class weights."""
+    weight = learner.loss.weight
+    if weight is None:
+        return torch.tensor(float(len(index)), device=learner.device)
+    return weight[data.train.targets[index]].sum()

@@ -1,0 +1,53 @@
+"""Files that are whole or absent: written beside their place, then renamed into it."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave what was there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk does not say which file
+            error.filename = str(path)
+        raise
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left beside the files of a folder that nobody else writes."""
+    for beside in folder.rglob(".*.tmp"):
+        beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that any reader understands."""
+    write(path, dumps(value, indent=1).encode() + b"\n")
+
+
+def dumps(value: Any, indent: int | None = None) -> str:
+    """Strict JSON with sorted keys; a number that is not finite becomes null.
+
+    >>> dumps({"b": 1.5, "a": float("inf")})
+    '{"a": null, "b": 1.5}'
+    """
+    return json.dumps(_strict(value), indent=indent, sort_keys=True, allow_nan=False)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value

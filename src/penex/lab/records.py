@@ -1,0 +1,230 @@
+"""What a run leaves on disk. It is all that reports read.
+
+`<out>/<task>/<loss>/<config hash>/seed-<n>/` holds config.json, environment.json, metrics.jsonl
+(a line an epoch), predictions.npz, checkpoint/ and, last of all, done.json. Every file is JSON,
+safetensors or a plain npz: readable years later without this code.
+"""
+
+import fcntl
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from penex.lab import files
+from penex.lab.errors import RecordError
+
+FORMAT = 1
+
+_CONFIG, _ENVIRONMENT, _METRICS = "config.json", "environment.json", "metrics.jsonl"
+_PREDICTIONS, _DONE, _CLOCK, _LOCK = "predictions.npz", "done.json", "clock.json", ".lock"
+
+Json = dict[str, Any]
+
+
+def config_hash(config: Json) -> str:
+    """Twelve hexadecimal digits that stand for a configuration, whatever its seed.
+
+    >>> config_hash({"a": 1, "seed": 0}) == config_hash({"a": 1, "seed": 1})
+    True
+    """
+    rest = {key: value for key, value in config.items() if key != "seed"}
+    return hashlib.sha256(files.dumps(rest).encode()).hexdigest()[:12]
+
+
+class Record:
+    """The folder of one run.
+
+    Args:
+        folder: where it is, or will be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of(cls, out: Path, config: Json) -> "Record":
+        """The place of a run with this configuration."""
+        loss, digest = config["loss"]["name"], config_hash(config)
+        return cls(out / config["task"] / loss / digest / f"seed-{config['seed']}")
+
+    def __repr__(self) -> str:
+        return f"Record({str(self.folder)!r})"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.folder / "checkpoint"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run came to its end, completed or diverged."""
+        return (self.folder / _DONE).exists()
+
+    # What is written, in this order.
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process from writing this run; a killed process lets go by itself."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / _LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RecordError(
+                    f"Another process is training the run in {self.folder}: wait for it, or choose "
+                    "another --out."
+                ) from error
+            files.sweep(self.folder)
+            yield
+
+    def begin(self, config: Json, environment: Json) -> None:
+        """Write what is known at the start, or check that the run begun here is the same one."""
+        if (self.folder / _CONFIG).exists():
+            if self.config() != json.loads(files.dumps(config)):
+                raise RecordError(
+                    f"{self.folder / _CONFIG} is not the configuration that its folder stands for: "
+                    "it was changed. Move the folder away, or choose another --out."
+                )
+        else:
+            files.write_json(self.folder / _CONFIG, config)
+        path = self.folder / _ENVIRONMENT
+        if not path.exists():
+            files.write_json(path, environment)
+            return
+        first = self.environment()
+        later = first.pop("resumed_in", [])
+        if environment not in (first, *later):
+            files.write_json(path, {**first, "resumed_in": [*later, environment]})
+
+    def rewind_metrics(self, epochs: int) -> None:
+        """Keep the lines of the first epochs: a resumed run writes the later ones again."""
+        path = self.folder / _METRICS
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        if len(lines) < epochs:
+            raise RecordError(
+                f"{path} has {len(lines)} lines, but its run was saved after {epochs} epochs. "
+                f"Remove {self.folder} to train this run again."
+            )
+        files.write(path, b"".join(lines[:epochs]))
+
+    def add_metrics(self, line: Json) -> None:
+        """Append the line of an epoch."""
+        with (self.folder / _METRICS).open("a") as file:
+            file.write(files.dumps(line) + "\n")
+
+    def write_predictions(self, temperature: float, **logits_and_targets: Tensor) -> None:
+        """Write the logits as the model gave them, the targets, and the loss's temperature."""
+        arrays = {name: value.cpu().numpy() for name, value in logits_and_targets.items()}
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer, allow_pickle=False, temperature=np.float64(temperature), **arrays
+        )
+        files.write(self.folder / _PREDICTIONS, buffer.getvalue())
+
+    def add_time(self, seconds: float) -> float:
+        """Add to the time that was spent on this run, over all processes that came and went."""
+        path = self.folder / _CLOCK
+        total: float = seconds + (json.loads(path.read_text())["seconds"] if path.exists() else 0)
+        files.write_json(path, {"seconds": total})
+        return total
+
+    def finish(self, done: Json) -> None:
+        """Write done.json, with the checksums of the files that a report reads."""
+        if done["status"] == "diverged":  # there is nothing to go on from
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+        names = (_CONFIG, _ENVIRONMENT, _METRICS, _PREDICTIONS)
+        sums = {name: _sha256(path) for name in names if (path := self.folder / name).exists()}
+        files.write_json(self.folder / _DONE, {"format": FORMAT, **done, "sha256": sums})
+        (self.folder / _CLOCK).unlink(missing_ok=True)
+
+    # What is read.
+
+    def config(self) -> Json:
+        """The resolved configuration."""
+        config = self._json(_CONFIG)
+        self._check_format(_CONFIG, config)
+        return config
+
+    def environment(self) -> Json:
+        """Versions, device, revision and checksums of the data."""
+        return self._json(_ENVIRONMENT)
+
+    def done(self) -> Json:
+        """How the run ended: its status, metrics, spreads, time and memory."""
+        done = self._json(_DONE)
+        self._check_format(_DONE, done)
+        if done.get("status") not in ("completed", "diverged"):
+            raise self._damaged(_DONE, f"its status is {done.get('status')!r}")
+        return done
+
+    def metrics(self) -> list[Json]:
+        """A line an epoch; those that are whole, if the run is not done."""
+        lines = self._checked(_METRICS).decode().splitlines()
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            if self.is_done:
+                raise self._damaged(_METRICS, str(error)) from error
+            return [json.loads(line) for line in lines[:-1]]
+
+    def predictions(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of predictions.npz."""
+        content = self._checked(_PREDICTIONS)
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+        except (ValueError, OSError, KeyError) as error:
+            raise self._damaged(_PREDICTIONS, str(error)) from error
+
+    def _checked(self, name: str) -> bytes:
+        """The content of a file, if it is the one that done.json vouches for."""
+        path = self.folder / name
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as error:
+            if name == _METRICS and not self.is_done:
+                return b""
+            raise self._damaged(name, "it is missing") from error
+        if self.is_done:
+            expected = self.done()["sha256"].get(name)
+            if hashlib.sha256(content).hexdigest() != expected:
+                raise self._damaged(name, "its checksum is not the one in done.json")
+        return content
+
+    def _json(self, name: str) -> Json:
+        try:
+            value = json.loads((self.folder / name).read_bytes())
+        except FileNotFoundError as error:
+            raise self._damaged(name, "it is missing") from error
+        except ValueError as error:
+            raise self._damaged(name, str(error)) from error
+        if not isinstance(value, dict):
+            raise self._damaged(name, "it is not an object")
+        return value
+
+    def _check_format(self, name: str, value: Json) -> None:
+        found = value.get("format")
+        if found != FORMAT:
+            age = "an older" if isinstance(found, int) and found < FORMAT else "another"
+            raise RecordError(
+                f"{self.folder / name} was written by {age} version of penex (record format "
+                f"{found!r}; this one has {FORMAT}). It is left as it is: choose another --out."
+            )
+
+    def _damaged(self, name: str, what: str) -> RecordError:
+        return RecordError(
+            f"{self.folder / name} is damaged: {what}. Nothing was changed; move the folder away "
+            "to train this run again."
+        )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,106 @@
+"""Where numbers go besides metrics.jsonl: TensorBoard or Weights & Biases, if asked for."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from penex.lab.errors import LabError, unknown
+from penex.lab.records import Json, Record
+
+
+def flat(line: Json) -> dict[str, float]:
+    """The numbers of a line under one name each.
+
+    >>> flat({"epoch": 1, "validation": {"accuracy": 0.5}, "rho": None})
+    {'epoch': 1, 'validation/accuracy': 0.5}
+    """
+    numbers: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            numbers |= {f"{name}/{key}": item for key, item in flat(value).items()}
+        elif value is not None:
+            numbers[name] = value
+    return numbers
+
+
+class TensorBoard:
+    """A TensorBoard log in the run's folder: `tensorboard --logdir OUT` shows them all."""
+
+    def __init__(self, folder: Path, config: Json) -> None:
+        summary = _need("torch.utils.tensorboard", "tensorboard")
+        self._writer: Any = summary.SummaryWriter(str(folder / "tensorboard"))
+
+    def epoch(self, line: Json) -> None:
+        """Add the numbers at the line's step."""
+        for name, value in flat(line).items():
+            if name not in ("epoch", "step"):
+                self._writer.add_scalar(name, value, line["step"])
+
+    def close(self) -> None:
+        """Flush the log."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A W&B run; WANDB_MODE=offline keeps it on this machine."""
+
+    def __init__(self, folder: Path, config: Json) -> None:
+        wandb = _need("wandb", "wandb")
+        name = f"{config['task']}/{config['loss']['name']}/seed-{config['seed']}"
+        self._run: Any = wandb.init(project="penex", name=name, config=config, dir=str(folder))
+
+    def epoch(self, line: Json) -> None:
+        """Log the numbers at the line's step."""
+        self._run.log(flat(line), step=line["step"])
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+_SINKS: dict[str, type[TensorBoard] | type[WeightsAndBiases]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+}
+
+
+class Tracker:
+    """The sink of whichever run trains now.
+
+    Args:
+        name: ``tensorboard``, ``wandb``, or None for nothing.
+        out: the folder of all tasks.
+    """
+
+    def __init__(self, name: str | None, out: Path) -> None:
+        if name is not None and name not in _SINKS:
+            raise unknown("tracker", name, _SINKS)
+        if name is not None:
+            _need({"tensorboard": "torch.utils.tensorboard"}.get(name, name), name)
+        self.name, self.out = name, out
+        self._sink: TensorBoard | WeightsAndBiases | None = None
+
+    def begin(self, config: Json) -> None:
+        """A run with this configuration starts."""
+        if self.name is not None:
+            self._sink = _SINKS[self.name](Record.of(self.out, config).folder, config)
+
+    def epoch(self, line: Json) -> None:
+        """It finished an epoch."""
+        if self._sink is not None:
+            self._sink.epoch(line)
+
+    def close(self) -> None:
+        """It is over."""
+        if self._sink is not None:
+            self._sink.close()
+            self._sink = None
+
+
+def _need(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise LabError(
+            f"--track {package} needs the package {package}: pip install {package}."
+        ) from error

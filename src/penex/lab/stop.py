@@ -1,0 +1,36 @@
+"""Stopping a run cleanly: Ctrl-C, and the SIGTERM of a scheduler."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stop:
+    """Whether the user asked to stop. The second time is not asked but done at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.asked
+
+    def ask(self, number: int, frame: object) -> None:
+        """Handle the signal."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Let Ctrl-C and SIGTERM set a flag while this lasts."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,56 @@
+"""What is installed, what is not, and what that means for which command."""
+
+import shutil
+
+import torch
+
+from penex.lab import environment
+
+# (package, what for, extra)
+_PARTS = (
+    ("numpy", "every command", "lab"),
+    ("safetensors", "every command: checkpoints", "lab"),
+    ("rich", "every command: progress and tables", "lab"),
+    ("tyro", "every command", "lab"),
+    ("scikit-learn", "the task digits; penex.boosting", "lab"),
+    ("scipy", "compare: intervals", "lab"),
+    ("matplotlib", "compare: figures", "lab"),
+    ("SciencePlots", "compare: figures", "lab"),
+    ("pillow", "image files", "lab"),
+    ("tensorboard", "--track tensorboard", ""),
+    ("wandb", "--track wandb", ""),
+)
+
+
+def report() -> str:
+    """The report of `penex doctor`: versions, devices, parts, and how to get what is missing."""
+    here = environment.describe(torch.device("cpu"))
+    lines = [
+        f"penex        {here['penex']}"
+        + (f" ({here['revision'][:12]})" if here["revision"] else ""),
+        f"python       {here['python']} on {here['platform']}",
+        f"torch        {here['torch']}",
+        f"CPU          {here['device']}, {here['threads']} threads in use",
+        f"CUDA         {_cuda()}",
+        f"MPS          {'yes' if torch.backends.mps.is_available() else 'no'}",
+        f"--device auto takes {environment.device_of('auto')}",
+        f"free disk    {shutil.disk_usage('.').free / 2**30:.1f} GiB here",
+        "",
+    ]
+    for package, purpose, extra in _PARTS:
+        version = environment.version(package)
+        if version is not None:
+            lines.append(f"{package:12} {version:10} {purpose}")
+        else:
+            how = f"pip install 'penex[{extra}]'" if extra else f"pip install {package}"
+            needed = "missing" if extra else "not there"
+            lines.append(f"{package:12} {needed:10} {purpose}: {how}")
+    return "\n".join(lines)
+
+
+def _cuda() -> str:
+    if not torch.cuda.is_available():
+        built = torch.version.cuda
+        return "no" + ("" if built else " (this torch was built without it)")
+    names = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    return f"{torch.version.cuda}: {', '.join(names)}"

@@ -1,0 +1,79 @@
+"""What came out, in sentences."""
+
+import math
+
+from penex.report.results import METRIC, Results, Row
+from penex.report.statistics import Interval, Verdict, paired_difference, verdict
+
+_FEW = 5
+
+
+def sentences(results: Results) -> list[str]:
+    """What the table says, for someone who would not read it: a few sentences."""
+    said = []
+    for size in results.train_sizes:
+        rows = results.at(size)
+        where = f"With {size} training examples" if len(results.train_sizes) > 1 else ""
+        found = [verdict(rows, METRIC[name]) for name in ("accuracy", "cross_entropy")]
+        said += [_lead(v, where) for v in found if v is not None and v.runner_up is not None]
+        said += _against_ce(rows, where)
+        said += [_diverged(row, where) for row in rows if row.diverged]
+    if any(row.missing for row in results.rows):
+        missing = sum(len(row.missing) for row in results.rows)
+        said.append(f"{missing} run{'s are' if missing > 1 else ' is'} not done yet.")
+    if results.seeds == 1:
+        said.append("One seed shows no spread: --seeds 5 or more can tell a difference from luck.")
+    elif results.seeds < _FEW:
+        said.append(
+            f"{results.seeds} seeds make wide intervals: only large differences show; more --seeds "
+            "narrow them."
+        )
+    return said
+
+
+def _lead(found: Verdict, where: str) -> str:
+    lead, metric = found.lead, found.metric
+    assert lead is not None
+    assert found.runner_up is not None
+    first, second = found.leader.title, found.runner_up.title
+    start = _start(where, f"{metric.title}:")
+    if found.clear:
+        return f"{start} {first} is best, by {lead.mean:.4f} over {second} ({_range(lead)})."
+    if lead.pairs < 2:
+        return f"{start} {first} is ahead of {second} by {lead.mean:.4f}, with one seed."
+    return (
+        f"{start} no clear winner. {first} is ahead of {second} by {lead.mean:.4f}, but the "
+        f"{_range(lead)} includes zero."
+    )
+
+
+def _against_ce(rows: list[Row], where: str) -> list[str]:
+    """PENEX against cross-entropy: the question that most users come with."""
+    penex = next((row for row in rows if row.loss == "penex"), None)
+    ce = next((row for row in rows if row.loss == "ce"), None)
+    if penex is None or ce is None:
+        return []
+    parts = []
+    for name in ("accuracy", "cross_entropy", "ece"):
+        metric = METRIC[name]
+        change = paired_difference(penex.values(name), ce.values(name))
+        if math.isnan(change.mean):
+            return []
+        tail = f" [{change.low:+.4f}, {change.high:+.4f}]" if change.pairs > 1 else ""
+        parts.append(f"{metric.title} {change.mean:+.4f}{tail}")
+    return [_start(where, f"{penex.title} minus {ce.title}:") + f" {', '.join(parts)}."]
+
+
+def _diverged(row: Row, where: str) -> str:
+    reasons = [row.done[seed]["reason"] for seed in row.diverged]
+    count = f"{len(reasons)} of {len(row.done)}"
+    verb = "run" if len(row.done) == 1 else "runs"
+    return _start(where, f"{row.title}: {count} {verb} diverged; {reasons[0]}.")
+
+
+def _start(where: str, rest: str) -> str:
+    return f"{where}, {rest}" if where else rest[0].upper() + rest[1:]
+
+
+def _range(interval: Interval) -> str:
+    return f"95 % interval {interval.low:.4f} to {interval.high:.4f}"
