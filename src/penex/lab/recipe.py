@@ -1,7 +1,7 @@
 """How a model is trained: the numbers of a recipe, and the paper's own recipes."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from penex.lab.errors import LabError, unknown
@@ -67,8 +67,6 @@ class Recipe:
                 f"A batch of {self.batch_size} cannot be cut into {self.accumulate} micro-batches."
             )
 
-
-RECIPE_FIELDS = tuple(field.name for field in fields(Recipe))
 
 # The table of the appendix "Training", row by row. Adam and AdamW have torch's defaults; so
 # AdamW decays by 0.01. Of SGD the paper gives the rate alone.

@@ -77,9 +77,9 @@ def _forward(learner: Learner, data: Data, micro: Tensor, batch: Tensor) -> tupl
     return value * (mass if shares else mass * ranks.world()), logits
 
 
-def _mass(learner: Learner, data: Data, index: Tensor) -> Tensor:
-    """D of some examples: the sum of their targets' class weights."""
+def _mass(learner: Learner, data: Data, index: Tensor) -> Tensor | int:
+    """D of some examples: the sum of their targets' class weights, or their number."""
     weight = learner.loss.weight
     if weight is None:
-        return torch.tensor(float(len(index)), device=learner.device)
+        return len(index)
     return weight[data.train.targets[index]].sum()

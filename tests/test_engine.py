@@ -1,0 +1,411 @@
+"""The engine: optimisers are torch's, a step is a plain loop's, resuming is bit for bit."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from penex import registry
+from penex.lab import runs
+from penex.lab.data import Data
+from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
+from penex.lab.engine.evaluation import logits_of
+from penex.lab.engine.learner import Learner
+from penex.lab.engine.step import HISTORY, step
+from penex.lab.errors import Interrupted, LabError, RecordError
+from penex.lab.models.layers import Dropout
+from penex.lab.recipe import Recipe
+
+CPU = torch.device("cpu")
+LOSSES = list(registry.LOSSES)
+
+
+def digits_run(loss: str = "penex", size: int = 100, **changes: Any) -> runs.Run:
+    return runs.plan("digits", runs.LossSpec(loss), 0, size, {"epochs": 2, **changes})
+
+
+def start(run: runs.Run) -> tuple[Learner, Data, loop.Position]:
+    data = runs.data_of(run.task, run.seed, run.train_size, CPU)
+    learner = runs.learner_of(run, data, CPU)
+    return learner, data, loop.start(learner, data)
+
+
+def fit(learner: Learner, data: Data, position: loop.Position, **options: Any) -> loop.Outcome:
+    lines: list[Any] = options.pop("lines", [])
+    options.setdefault("save", lambda position: None)
+    return loop.fit(learner, data, 0, position, on_epoch=lines.append, **options)
+
+
+# The optimisers.
+
+
+@pytest.mark.parametrize(
+    ("recipe", "theirs"),
+    [
+        (Recipe(1, 1e-2), lambda p: torch.optim.Adam(p, lr=1e-2)),
+        (
+            Recipe(1, 1e-2, weight_decay=0.1),
+            lambda p: torch.optim.Adam(p, lr=1e-2, weight_decay=0.1),
+        ),
+        (
+            Recipe(1, 1e-2, optimizer="adamw", weight_decay=0.01),
+            lambda p: torch.optim.AdamW(p, lr=1e-2),
+        ),
+        (Recipe(1, 1e-2, optimizer="sgd"), lambda p: torch.optim.SGD(p, lr=1e-2)),
+        (
+            Recipe(1, 1e-2, optimizer="sgd", momentum=0.9, weight_decay=5e-4),
+            lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=5e-4),
+        ),
+    ],
+)
+def test_optimisers_are_torchs(
+    recipe: Recipe, theirs: Callable[[list[Tensor]], torch.optim.Optimizer]
+) -> None:
+    ours = torch.randn(50, dtype=torch.float64)
+    parameter = nn.Parameter(ours.clone())
+    optimizer = theirs([parameter])
+    update, slots = optimizers.make(recipe, ours)
+    rate = torch.tensor(recipe.lr, dtype=torch.float64)
+    for k in range(1, 51):
+        grad = torch.randn(50, dtype=torch.float64)
+        parameter.grad = grad.clone()
+        optimizer.step()
+        update(ours, grad, slots, rate, torch.tensor(float(k), dtype=torch.float64))
+    torch.testing.assert_close(ours, parameter.detach(), rtol=1e-12, atol=1e-13)
+
+
+def test_an_axis_of_models_has_its_own_rates_and_norms() -> None:
+    """What packing needs: row by row it is what each model does alone."""
+    grads = torch.randn(3, 20, dtype=torch.float64) * torch.tensor([[0.1], [1.0], [10.0]])
+    rates = torch.tensor([[1e-3], [1e-2], [1e-1]], dtype=torch.float64)
+    count = torch.tensor(1.0, dtype=torch.float64)
+    packed = torch.zeros(3, 20, dtype=torch.float64)
+    update, slots = optimizers.make(Recipe(1, 1.0), packed)
+    together = grads.clone()
+    norms = optimizers.clip_(together, 2.0)
+    update(packed, together, slots, rates, count)
+    for row in range(3):
+        theta = torch.zeros(20, dtype=torch.float64)
+        update, slots = optimizers.make(Recipe(1, 1.0), theta)
+        alone = grads[row].clone()
+        torch.testing.assert_close(norms[row], optimizers.clip_(alone, 2.0))
+        update(theta, alone, slots, rates[row], count)
+        torch.testing.assert_close(packed[row], theta)
+
+
+@given(scale=st.floats(1e-3, 1e3), largest=st.floats(1e-2, 1e2))
+def test_clipping_is_torchs(scale: float, largest: float) -> None:
+    grad = torch.linspace(-1, 1, 31, dtype=torch.float64) * scale
+    parameter = nn.Parameter(torch.zeros(31, dtype=torch.float64))
+    parameter.grad = grad.clone()
+    theirs = nn.utils.clip_grad_norm_([parameter], largest)
+    torch.testing.assert_close(optimizers.clip_(grad, largest), theirs)
+    torch.testing.assert_close(grad, parameter.grad)
+
+
+# The schedule.
+
+
+def test_schedules_are_torchs() -> None:
+    def theirs(make: Callable[[torch.optim.Optimizer], Any], total: int) -> Tensor:
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
+        scheduler = make(optimizer)
+        seen = []
+        for _ in range(total):
+            seen.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return torch.tensor(seen, dtype=torch.float64)
+
+    cosine = schedule.rates(Recipe(10, 0.5, schedule="cosine"), 4)
+    expected = theirs(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 40), 40)
+    torch.testing.assert_close(cosine, expected)
+    linear = schedule.rates(Recipe(10, 0.5, schedule="linear"), 4)
+    expected = theirs(lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda s: 1 - s / 40), 40)
+    torch.testing.assert_close(linear, expected)
+    assert schedule.rates(Recipe(2, 0.5), 3).tolist() == [0.5] * 6
+
+
+def test_the_warm_up_rises_to_the_full_rate() -> None:
+    rates = schedule.rates(Recipe(10, 1.0, schedule="cosine", warmup_epochs=2), 5)
+    assert rates[:10].tolist() == pytest.approx([k / 10 for k in range(1, 11)])
+    assert rates[10] == 1.0
+    assert (rates[10:].diff() < 0).all()
+    assert 0 < rates[-1] < 0.01
+    with pytest.raises(LabError, match="A warm-up of 10 epochs leaves nothing of 10"):
+        schedule.rates(Recipe(10, 1.0, warmup_epochs=10), 5)
+
+
+# The step against a loop that anyone would write.
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_engine_is_a_plain_loop(loss: str) -> None:
+    """Twenty steps in float64 with clipping: parameters and loss state, to 1e-12."""
+    run = digits_run(loss, size=160, epochs=10, dtype="float64", clip=0.5, batch_size=80)
+    learner, data, position = start(run)
+    for layer in learner.dropouts:
+        layer.p = 0.0
+    model = copy.deepcopy(learner.module)
+    criterion = copy.deepcopy(learner.loss)
+    for parameter in model.parameters():
+        parameter.grad = None
+    optimizer = torch.optim.Adam(model.parameters(), lr=run.recipe.lr)
+    fit(learner, data, position)
+
+    model.train()
+    for epoch in range(10):
+        for index in torch.split(seeds.order(0, epoch, 160), 80):
+            optimizer.zero_grad()
+            x = data.normalise(data.train.inputs[index], torch.float64)
+            criterion(model(x), data.train.targets[index]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+    for ours, theirs in zip(learner.module.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    state, expected = learner.loss.state_dict(), criterion.state_dict()
+    for name in expected:
+        torch.testing.assert_close(state[name], expected[name], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_micro_batches_make_the_whole_batch(loss: str) -> None:
+    """Also where they are uneven: 100 examples in batches of 64 and 36, cut into 3 each.
+
+    Only a loss that is a function of the whole batch cannot be cut: CONEX squares a mean.
+    """
+    results = []
+    for accumulate in (1, 3):
+        learner, data, position = start(
+            digits_run(loss, dtype="float64", accumulate=accumulate, optimizer="sgd", lr=0.1)
+        )
+        for layer in learner.dropouts:
+            layer.p = 0.0
+        fit(learner, data, position)
+        results.append(learner.theta.clone())
+    difference = (results[0] - results[1]).norm() / results[0].norm()
+    if loss.startswith("conex_") and loss != "conex_hard":
+        assert difference > 1e-10
+    elif loss in ("penex", "unnormalised"):
+        # In the first window rho is the running estimate of the micro-batches seen so far.
+        assert difference < 0.05
+    else:
+        assert difference < 1e-12
+
+
+def test_class_weights_weigh_micro_batches() -> None:
+    """A micro-batch's share is its share of the class weights, not of the examples."""
+    run = digits_run("focal", dtype="float64", epochs=1, optimizer="sgd", lr=0.1)
+    results = []
+    for accumulate in (1, 4):
+        learner, data, position = start(
+            replace(run, recipe=replace(run.recipe, accumulate=accumulate))
+        )
+        learner.loss.weight = torch.linspace(0.1, 3.0, 10, dtype=torch.float64)
+        for layer in learner.dropouts:
+            layer.p = 0.0
+        fit(learner, data, position)
+        results.append(learner.theta.clone())
+    torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-13)
+
+
+def test_a_step_changes_the_learners_tensors_in_place() -> None:
+    """Where they lie is what a captured graph remembers."""
+    learner, data, position = start(digits_run())
+    before = {name: tensor.data_ptr() for name, tensor in learner.tensors().items()}
+    fit(learner, data, position)
+    after = learner.tensors()
+    extra = "loss._extra_state"  # the settings, written anew each time they are asked for
+    assert {n: t.data_ptr() for n, t in after.items() if n != extra} == {
+        n: p for n, p in before.items() if n != extra
+    }
+    for parameter in learner.module.parameters():
+        assert parameter.untyped_storage().data_ptr() == learner.theta.untyped_storage().data_ptr()
+        assert parameter.grad is not None
+        assert (
+            parameter.grad.untyped_storage().data_ptr() == learner.grad.untyped_storage().data_ptr()
+        )
+    assert learner.count.item() == 4
+
+
+def test_the_history_is_what_the_step_saw() -> None:
+    learner, data, position = start(digits_run(clip=1e-9))
+    for layer in learner.dropouts:
+        layer.p = 0.0
+    twin, criterion = copy.deepcopy(learner.module), copy.deepcopy(learner.loss)
+    index = torch.arange(50)
+    step(learner, data, index, torch.tensor(1e-3), position.history[0])
+    x, y = data.normalise(data.train.inputs[index], torch.float32), data.train.targets[index]
+    logits = twin(x)
+    value = criterion(logits, y)
+    norm = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(value, list(twin.parameters()))]
+    ).norm()
+    seen = dict(zip(HISTORY, position.history[0].tolist(), strict=True))
+    assert seen["loss"] == pytest.approx(value.item(), rel=1e-6)
+    assert seen["grad_norm"] == pytest.approx(norm.item(), rel=1e-5)
+    assert seen["max_logit"] == pytest.approx(logits.abs().max().item(), rel=1e-6)
+    assert seen["rho"] == pytest.approx(float(criterion.rho), rel=1e-6)  # type: ignore[arg-type]
+
+
+def test_evaluation_changes_nothing() -> None:
+    learner, data, position = start(digits_run())
+    fit(learner, data, position)
+    before = {name: tensor.clone() for name, tensor in learner.tensors().items()}
+    random = torch.get_rng_state()
+    first = logits_of(learner, data, data.test)
+    assert torch.equal(first, logits_of(learner, data, data.test))
+    assert all(torch.equal(t, before[n]) for n, t in learner.tensors().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert learner.module.training
+    assert learner.loss.training
+
+
+def test_autocast_trains_in_bfloat16_and_keeps_float32() -> None:
+    learner, data, position = start(digits_run(autocast=True))
+    seen = []
+    learner.module.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
+    lines: list[Any] = []
+    assert fit(learner, data, position, lines=lines).status == "completed"
+    assert set(seen) == {torch.bfloat16}
+    assert learner.theta.dtype == torch.float32
+    assert math.isfinite(lines[-1]["validation"]["cross_entropy"])
+
+
+# Dropout.
+
+
+def test_dropout_drops_and_scales() -> None:
+    layer = Dropout(0.25)
+    x = torch.ones(400, 100)
+    y = layer(x)
+    assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert y.mean().item() == pytest.approx(1.0, abs=0.02)
+    assert torch.equal(layer.eval()(x), x)
+
+
+def test_processes_drop_what_one_would() -> None:
+    layer = Dropout(0.5)
+    x = torch.ones(7, 5)
+    torch.manual_seed(3)
+    whole = layer(x)
+    rows = []
+    for first, last in ((0, 3), (3, 7)):
+        torch.manual_seed(3)
+        layer.share = (first, 7)
+        rows.append(layer(x[first:last]))
+    assert torch.equal(torch.cat(rows), whole)
+
+
+# Divergence.
+
+
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
+    learner, data, position = start(digits_run("conex_penalty", size=300, epochs=3, lr=1e3))
+    lines: list[Any] = []
+    outcome = fit(learner, data, position, lines=lines)
+    assert outcome.status == "diverged"
+    finite = [math.isfinite(outcome.numbers[name] or 0.0) for name in ("loss", "grad_norm")]
+    assert not all(finite)
+    assert f"at step {outcome.steps}" in outcome.reason
+    assert "gradient norm" in outcome.reason
+    assert "largest logit" in outcome.reason
+    assert len(lines) == (outcome.steps - 1) // 5
+
+
+# Checkpoints.
+
+
+def final_state(learner: Learner, position: loop.Position) -> dict[str, Tensor]:
+    state = {name: tensor.clone() for name, tensor in learner.tensors().items()}
+    return {**state, "history": position.history.clone(), "random": torch.get_rng_state()}
+
+
+@settings(max_examples=12)
+@given(
+    loss=st.sampled_from(LOSSES),
+    stop_at=st.integers(1, 7),
+    optimizer=st.sampled_from(["adam", "sgd"]),
+    accumulate=st.integers(1, 3),
+)
+def test_resuming_at_any_step_is_bit_identical(
+    tmp_path_factory: pytest.TempPathFactory,
+    loss: str,
+    stop_at: int,
+    optimizer: str,
+    accumulate: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    run = digits_run(
+        loss, epochs=4, optimizer=optimizer, momentum=0.9, accumulate=accumulate, schedule="cosine"
+    )
+    learner, data, position = start(run)
+    lines: list[Any] = []
+    fit(learner, data, position, lines=lines)
+    expected = final_state(learner, position)
+
+    learner, data, position = start(run)
+    first: list[Any] = []
+    with pytest.raises(Interrupted):
+        fit(
+            learner,
+            data,
+            position,
+            lines=first,
+            stop=lambda: learner.count.item() == stop_at,
+            save=lambda place: checkpoint.save(folder, learner, place),
+        )
+    torch.manual_seed(12345)  # another process would have other random numbers
+    learner, data, position = start(run)
+    assert checkpoint.load(folder, learner, position)
+    assert (position.epoch, position.step) == (stop_at // 2, stop_at % 2)
+    fit(learner, data, position, lines=first)
+    state = final_state(learner, position)
+    assert state.keys() == expected.keys()
+    for name, tensor in expected.items():  # by their bytes: NaN stands for a rho that is not there
+        assert state[name].numpy().tobytes() == tensor.numpy().tobytes(), name
+    assert first == lines
+
+
+def test_a_checkpoint_is_plain_and_only_the_last_is_kept(tmp_path: Path) -> None:
+    import safetensors.torch
+
+    learner, data, position = start(digits_run())
+    fit(
+        learner,
+        data,
+        position,
+        save=lambda place: checkpoint.save(tmp_path, learner, place),
+        save_seconds=0.0,
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["position.json", "step-4.safetensors"]
+    tensors = safetensors.torch.load_file(tmp_path / "step-4.safetensors")
+    assert torch.equal(tensors["model.0.weight"], learner.module[0].weight)  # type: ignore[index]
+    assert {"optimizer.exp_avg.0.weight", "loss.rho", "random.cpu", "count"} <= tensors.keys()
+
+
+@pytest.mark.parametrize("harm", ["position", "tensors", "missing", "other"])
+def test_a_damaged_checkpoint_is_a_sentence(tmp_path: Path, harm: str) -> None:
+    learner, _, position = start(digits_run())
+    checkpoint.save(tmp_path, learner, position)
+    if harm == "position":
+        (tmp_path / "position.json").write_text("{")
+    elif harm == "tensors":
+        path = tmp_path / "step-0.safetensors"
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    elif harm == "missing":
+        (tmp_path / "step-0.safetensors").unlink()
+    else:
+        learner, _, position = start(digits_run("ce"))
+    with pytest.raises(RecordError, match="cannot be read"):
+        checkpoint.load(tmp_path, learner, position)

@@ -1,0 +1,127 @@
+"""The paper's recipes and network, number by number as its appendix prints them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from penex.lab import tasks
+from penex.lab.errors import LabError
+from penex.lab.models.cnn import cnn
+from penex.lab.recipe import PAPER, PAPER_RATES, Recipe
+
+# The table of the appendix "Training": rate, optimiser, epochs, effective batch, schedule,
+# clip, accumulation, precision.
+APPENDIX = {
+    "cifar10": (1e-4, "adam", 200, 64, "constant", 5.0, 1, "medium"),
+    "cifar10_noisy": (1e-4, "adam", 200, 64, "constant", 5.0, 1, "medium"),
+    "cifar10_resnet18": (1e-1, "sgd", 200, 128, "cosine", 5.0, 1, "medium"),
+    "cifar100_resnet18": (1e-1, "sgd", 200, 128, "cosine", 5.0, 1, "medium"),
+    "cifar100": (1e-4, "adam", 200, 64, "constant", 15.0, 1, "medium"),
+    "pathmnist": (1e-4, "adam", 200, 64, "constant", 10.0, 1, "medium"),
+    "imagenet": (1e-3, "adam", 300, 2048, "cosine", 1.0, 1, "medium"),
+    "bbc_news": (5e-6, "adamw", 200, 8, "linear", 5.0, 2, "high"),
+}
+
+
+@pytest.mark.parametrize("name", APPENDIX)
+def test_the_recipe_is_the_appendix(name: str) -> None:
+    r = PAPER[name]
+    seen = (
+        r.lr, r.optimizer, r.epochs, r.batch_size, r.schedule, r.clip, r.accumulate,
+        r.matmul_precision,
+    )  # fmt: skip
+    assert seen == APPENDIX[name]
+
+
+def test_the_rest_of_the_appendix() -> None:
+    assert PAPER.keys() == APPENDIX.keys()
+    assert PAPER_RATES == {"imagenet": {"penex": 1e-5}}
+    assert {n for n, r in PAPER.items() if r.warmup_epochs} == {"imagenet"}
+    assert PAPER["imagenet"].warmup_epochs == 10
+    assert all(r.dtype == "float32" and not r.autocast for r in PAPER.values())
+
+
+# Convolutions 32, 64, 128 of 3 x 3; flattened c x c x 128; 256; n_out: counted by hand.
+@pytest.mark.parametrize(
+    ("shape", "n_out", "flat", "parameters"),
+    [
+        ((3, 32, 32), 10, 2048, 896 + 18_496 + 73_856 + 524_544 + 2_570),  # CIFAR-10
+        ((3, 32, 32), 9, 2048, 896 + 18_496 + 73_856 + 524_544 + 2_313),  # its zero-sum ablation
+        ((3, 32, 32), 100, 2048, 896 + 18_496 + 73_856 + 524_544 + 25_700),  # CIFAR-100
+        ((3, 64, 64), 9, 8192, 896 + 18_496 + 73_856 + 2_097_408 + 2_313),  # PathMNIST
+        ((3, 28, 28), 9, 1152, 896 + 18_496 + 73_856 + 295_168 + 2_313),  # PathMNIST, small files
+        ((1, 8, 8), 10, 128, 320 + 18_496 + 73_856 + 33_024 + 2_570),  # digits
+    ],
+)
+def test_the_network_is_the_appendix(
+    shape: Sequence[int], n_out: int, flat: int, parameters: int
+) -> None:
+    model = cnn(shape, n_out)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    x = torch.zeros(2, *shape)
+    seen: list[tuple[str, tuple[int, ...]]] = []
+    for layer in model:
+        x = layer(x)
+        seen.append((type(layer).__name__, tuple(x.shape[1:])))
+    _, h, w = shape
+    expected: list[tuple[str, tuple[int, ...]]] = []
+    for filters in (32, 64, 128):
+        expected += [("Conv2d", (filters, h, w)), ("ReLU", (filters, h, w))]
+        h, w = h // 2, w // 2
+        expected.append(("MaxPool2d", (filters, h, w)))
+    expected += [("Flatten", (flat,)), ("Dropout", (flat,)), ("Linear", (256,)), ("ReLU", (256,))]
+    assert seen == [*expected, ("Linear", (n_out,))]
+    assert model[10].p == 0.5
+
+
+@pytest.mark.parametrize("shape", [(3, 7, 8), (64,), (3, 32)])
+def test_an_image_too_small_is_a_sentence(shape: Sequence[int]) -> None:
+    with pytest.raises(LabError, match="at least 8 pixels"):
+        cnn(shape, 10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1; got 0"),
+        ({"lr": float("nan")}, "lr must be a finite number above 0"),
+        ({"clip": 0.0}, "clip must be a finite number above 0"),
+        ({"momentum": -1.0}, "momentum must be a finite number of at least 0"),
+        ({"optimizer": "adan"}, "Did you mean 'adam'"),
+        ({"accumulate": 65}, "A batch of 64 cannot be cut into 65"),
+    ],
+)
+def test_a_wrong_recipe_is_a_sentence(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(LabError, match=words):
+        Recipe(**{"epochs": 1, "lr": 0.1, **changes})
+
+
+def test_digits_is_the_low_data_regime() -> None:
+    task = tasks.find("digits")
+    data = task.load(0, task.train_size)
+    assert (len(data.train), len(data.val), len(data.test)) == (300, 197, 700)
+    assert data.train.inputs.dtype == torch.uint8
+    assert data.shape == (1, 8, 8)
+    assert len(data.classes) == 10
+    assert task.search["penex"][0].high == 1.0
+    batch = data.normalise(data.train.inputs, torch.float64)
+    torch.testing.assert_close(
+        batch.mean(), torch.zeros((), dtype=torch.float64), atol=1e-12, rtol=0
+    )
+    torch.testing.assert_close(batch.std(correction=0), torch.ones((), dtype=torch.float64))
+
+
+def test_the_seed_decides_the_split_and_sizes_are_nested() -> None:
+    load = tasks.find("digits").load
+    small, large, other = load(0, 100), load(0, 900), load(1, 100)
+    assert torch.equal(small.train.inputs, large.train.inputs[:100])
+    assert torch.equal(small.test.inputs, large.test.inputs)
+    assert not torch.equal(small.test.inputs, other.test.inputs)
+
+
+@pytest.mark.parametrize("size", [9, 901])
+def test_a_train_size_that_is_not_there(size: int) -> None:
+    with pytest.raises(LabError, match=f"from 10 to 900 images for training; got .* {size}"):
+        tasks.find("digits").load(0, size)
