@@ -28,6 +28,8 @@ _PREDICTIONS, _DONE, _CLOCK, _LOCK = "predictions.npz", "done.json", "clock.json
 
 Json = dict[str, Any]
 
+METRICS = ("accuracy", "cross_entropy", "brier", "ece", "ece_per_batch")
+
 
 def config_hash(config: Json) -> str:
     """Twelve hexadecimal digits that stand for a configuration, whatever its seed.
@@ -163,6 +165,10 @@ class Record:
         self._check_format(_DONE, done)
         if done.get("status") not in ("completed", "diverged"):
             raise self._damaged(_DONE, f"its status is {done.get('status')!r}")
+        if done["status"] == "completed":
+            for part in ("validation", "validation_spread", "test", "test_spread"):
+                if not set(METRICS) <= done.get(part, {}).keys():
+                    raise self._damaged(_DONE, f"{part} lacks a metric")
         return done
 
     def metrics(self) -> list[Json]:

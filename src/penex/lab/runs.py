@@ -70,7 +70,10 @@ class LossSpec:
             raise LabError(str(error)) from error
 
     def __str__(self) -> str:
-        given = ",".join(f"{key}={value}" for key, value in self.arguments.items())
+        given = ",".join(
+            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+            for key, value in self.arguments.items()
+        )
         return f"{self.name}:{given}" if given else self.name
 
 
@@ -126,6 +129,8 @@ def plan(
     changes: dict[str, Any] | None = None,
 ) -> Run:
     """The run of a loss on a task, with the task's recipe where `changes` says nothing."""
+    if seed < 0:
+        raise LabError(f"A seed must be at least 0; got {seed}.")
     found = tasks.find(task)
     changes = dict(changes or {})
     if loss.name in found.rates:
@@ -149,6 +154,10 @@ class Hooks:
     epoch: Callable[[Run, Json], None] = lambda run, line: None
     stop: Callable[[], bool] = loop.never
     save_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.save_seconds >= 0:
+            raise LabError(f"save_seconds must be a number of at least 0; got {self.save_seconds}.")
 
 
 def train(run: Run, out: Path, device: torch.device, hooks: Hooks | None = None) -> Record:

@@ -100,13 +100,13 @@ def fit(
                 continue
             wanted = stop()
             if wanted or time.monotonic() - saved >= save_seconds:
-                if _first_bad(position.history[: position.step]) is None:
+                if _first_bad(learner, position.history[: position.step]) is None:
                     save(position)
                 saved = time.monotonic()
                 if wanted:
                     raise Interrupted
         _pool(position.history)
-        bad = _first_bad(position.history)
+        bad = _first_bad(learner, position.history)
         if bad is not None:
             return _diverged(position.history[bad], done + bad + 1)
         position.epoch, position.step = position.epoch + 1, 0
@@ -149,16 +149,22 @@ def _pool(history: Tensor) -> None:
     history.copy_(torch.cat([loss / ranks.world(), rest], dim=1))
 
 
-def _first_bad(history: Tensor) -> int | None:
-    """The first row whose loss or gradient is not finite. Reads the history back, once."""
-    bad = (~history[:, :2].isfinite()).any(dim=1).nonzero()
-    return int(bad[0].item()) if len(bad) else None
+def _first_bad(learner: Learner, history: Tensor) -> int | None:
+    """The first step whose loss was not finite, or the last one if it broke the parameters.
+
+    Broken parameters would give a loss that is not finite in the next step, if there were one.
+    This reads from the device, once.
+    """
+    good = torch.cat([history[:, 0].isfinite(), learner.theta.isfinite().all().view(1)])
+    if bool(good.all()):
+        return None
+    return min(int(good.logical_not().nonzero()[0].item()), len(history) - 1)
 
 
 def _diverged(row: Tensor, at: int) -> Outcome:
     seen = dict(zip(HISTORY, row.tolist(), strict=True))
     if math.isfinite(seen["loss"]):
-        what = f"the gradient's norm was {seen['grad_norm']}"
+        what = "the parameters were not finite"
     else:
         what = f"the loss was {seen['loss']}"
     rest = f"gradient norm {seen['grad_norm']:g}, largest logit {seen['max_logit']:g}"

@@ -1,0 +1,76 @@
+"""Kill `penex compare` at random moments until it was hit often enough; print what happened.
+
+Usage: kill_worker.py FOLDER KILLS SEED. It forks, so that a killed comparison dies while it
+trains and not while it imports torch. FOLDER/whole is the undisturbed comparison, FOLDER/0,
+FOLDER/1, ... are those that were killed again and again and then completed.
+"""
+
+import os
+import random
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import sklearn.datasets  # noqa: F401  (imported before the fork)
+import torch
+
+from penex import cli
+from penex.report import figures, terminal  # noqa: F401
+
+COMMAND = ["compare", "--losses", "ce", "penex", "ex:alpha=1000", "--seeds", "1"]  # ex diverges
+COMMAND += ["--train-size", "97", "--epochs", "10", "--save-seconds", "0"]
+
+
+def start(out: Path) -> int:
+    """A child process that carries out the comparison; its number."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        code = 1
+        try:
+            cli.main([*COMMAND, "--out", str(out)])
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def ends_within(child: int, seconds: float | None) -> bool:
+    """Whether a child ends by itself in this time."""
+    handle = os.pidfd_open(child)
+    try:
+        return bool(select.select([handle], [], [], seconds)[0])
+    finally:
+        os.close(handle)
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    torch.set_num_threads(1)
+    moments = random.Random(seed)
+    began = time.monotonic()
+    whole = start(folder / "whole")
+    ends_within(whole, None)
+    assert os.waitpid(whole, 0)[1] == 0, (folder / "whole.log").read_text()
+    length = time.monotonic() - began
+    hit, number = 0, 0
+    while True:
+        child = start(folder / str(number))
+        delay = moments.uniform(0, length / 4) if hit < kills else None
+        if ends_within(child, delay):
+            status = os.waitpid(child, 0)[1]
+            assert status == 0, (folder / f"{number}.log").read_text()
+            if hit == kills:
+                break
+            number += 1
+        else:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            hit += 1
+    print(hit, number + 1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,496 @@
+"""The command line: what it prints, what it leaves, one sentence for everything wrong."""
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penex import cli
+
+SMALL = ["--losses", "ce", "penex", "--seeds", "2", "--epochs", "2", "--train-size", "50"]
+
+# In a process of its own: the modules named are not there.
+WITHOUT = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Block())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *a: None if name in {names!r} else real(name, *a)
+"""
+
+
+# Tests run side by side, one process a core.
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run(*arguments: object, code: int = 0) -> None:
+    """Call the command in this process; 0 stands for a return."""
+    words = [str(argument) for argument in arguments]
+    if code == 0:
+        cli.main(words)
+        return
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == code
+
+
+def sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error."""
+    text = capsys.readouterr().err
+    assert text.startswith("penex: ")
+    assert text.count("\n") == 1
+    return text
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small comparison, done once. Tests copy it before they harm it."""
+    out = tmp_path_factory.mktemp("compared")
+    cli.main(["compare", *SMALL, "--out", str(out)])
+    return out
+
+
+@pytest.fixture
+def copied(compared: Path, tmp_path: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(compared, tmp_path / "copy"))
+
+
+def test_compare_leaves_records_tables_and_figures(compared: Path) -> None:
+    folder = compared / "digits"
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    assert names == {
+        "comparison.json", "comparison.md", "comparison.csv", "curves.png", "curves.svg",
+        "summary.png", "summary.svg",
+    }  # fmt: skip
+    listing = json.loads((folder / "comparison.json").read_text())
+    assert [(r["loss"], r["seed"], r["train_size"]) for r in listing["runs"]] == [
+        ("ce", 0, 50), ("penex", 0, 50), ("ce", 1, 50), ("penex", 1, 50),
+    ]  # fmt: skip
+    for listed in listing["runs"]:
+        place = folder / listed["folder"]
+        found = {str(p.relative_to(place)) for p in place.rglob("*") if p.is_file()}
+        assert found == {
+            ".lock", "config.json", "environment.json", "metrics.jsonl", "predictions.npz",
+            "done.json", "checkpoint/position.json", "checkpoint/step-2.safetensors",
+        }  # fmt: skip
+        done = json.loads((place / "done.json").read_text())
+        assert done["status"] == "completed"
+        assert done["test"].keys() == done["test_spread"].keys()
+        assert len((place / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_second_call_trains_nothing(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penex.lab.engine import loop
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("nothing is left to train")
+
+    monkeypatch.setattr(loop, "fit", never)
+    run("compare", *SMALL, "--out", copied)
+    shown = capsys.readouterr()
+    assert "4 of 4 runs were there already" in shown.err
+    assert "PENEX minus CE" in shown.out
+
+
+def test_train_prints_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("train", "digits", "--loss", "focal:gamma=1", "--seed", 3, "--epochs", 1,
+        "--train-size", 50, "--out", tmp_path)  # fmt: skip
+    text = capsys.readouterr().out
+    assert "test       accuracy" in text
+    place = Path(text.rpartition("Record: ")[2].strip())
+    config = json.loads((place / "config.json").read_text())
+    assert config["loss"] == {"name": "focal", "arguments": {"gamma": 1.0}}
+    assert (config["seed"], config["train_size"], config["recipe"]["epochs"]) == (3, 50, 1)
+
+
+def test_the_zero_sum_head_is_built_in(tmp_path: Path) -> None:
+    import numpy as np
+
+    run("train", "digits", "--loss", "conex_hard", "--epochs", 1, "--train-size", 50,
+        "--out", tmp_path)  # fmt: skip
+    with np.load(next(tmp_path.glob("**/predictions.npz"))) as arrays:
+        assert arrays["test_logits"].shape == (700, 10)
+        assert np.abs(arrays["test_logits"].sum(axis=1)).max() < 1e-5
+
+
+def test_predictions_give_the_metrics(compared: Path) -> None:
+    """The logits are as the model gave them, the temperature is the loss's."""
+    import torch
+
+    from penex import metrics
+    from penex.lab.records import Record
+
+    for place in compared.glob("digits/penex/*/seed-0"):
+        record = Record(place)
+        arrays, done = record.predictions(), record.done()
+        assert float(arrays["temperature"]) == pytest.approx(1 / 1.1)
+        for short, name in (("val", "validation"), ("test", "test")):
+            logits = torch.from_numpy(arrays[f"{short}_logits"])
+            targets = torch.from_numpy(arrays[f"{short}_targets"])
+            value = metrics.cross_entropy(logits, targets, temperature=1 / 1.1)
+            assert value.item() == pytest.approx(done[name]["cross_entropy"], rel=1e-6)
+
+
+def test_training_sizes_make_their_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("compare", "--losses", "ce", "penex", "--seeds", 1, "--epochs", 1,
+        "--train-size", 20, 60, "--out", tmp_path)  # fmt: skip
+    text = capsys.readouterr().out
+    assert "digits, 20 training examples, 1 seed" in text
+    assert "With 60 training examples, accuracy:" in text
+    assert "One seed shows no spread" in text
+    assert (tmp_path / "digits" / "train_size.png").stat().st_size > 10_000
+
+
+def test_a_diverged_run_is_kept_and_the_comparison_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["compare", "--losses", "ex:alpha=1000", "ce", "--seeds", 2, "--epochs", 1,
+                 "--train-size", 50, "--out", tmp_path]  # fmt: skip
+    run(*arguments)
+    shown = capsys.readouterr()
+    assert "diverged: the loss was inf at step 1" in shown.err
+    assert "EX (alpha=1000) (2 of 2 diverged)" in shown.out
+    assert "2 of 2 runs diverged" in shown.out
+    done = json.loads(next(tmp_path.glob("digits/ex/*/seed-0/done.json")).read_text())
+    assert (done["status"], done["steps"]) == ("diverged", 1)
+    assert done["diverged"].keys() == {"loss", "grad_norm", "max_logit", "rho"}
+    run(*arguments)
+    assert "4 of 4 runs were there already" in capsys.readouterr().err
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "digit"], "There is no task 'digit'. Did you mean 'digits'?"),
+        (["compare", "--losses", "focl"], "There is no loss 'focl'. Did you mean 'focal'?"),
+        (["compare", "--losses", "penex:alpha"], "write name:argument=value"),
+        (["compare", "--losses", "penex:alpha=-1"], "alpha must be a finite number above 0"),
+        (["compare", "--losses", "penex:beta=1"], "beta"),
+        (["compare", "--losses", "ce", "ce"], "ce is there twice"),
+        (["compare", "--losses", "penex", "penex:alpha=0.1"], "is there twice"),
+        (["compare", "--seeds", "0"], "at least 1 seed"),
+        (["compare", "--train-size", "5000"], "from 10 to 900"),
+        (["compare", "--epochs", "0"], "epochs must be at least 1"),
+        (["compare", "--device", "abacus"], "The device 'abacus' cannot be used here"),
+        (["compare", "--track", "tensorbord"], "Did you mean 'tensorboard'?"),
+        (["train", "digits", "--loss", "pennex"], "Did you mean 'penex'?"),
+        (["train", "digits", "--loss", "ce", "--seed", "-1"], "A seed must be at least 0"),
+        (["compare", "--save-seconds", "nan"], "save_seconds must be a number of at least 0"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(*arguments, "--out", tmp_path / "out", code=2)
+    assert words in sentence(capsys)
+    assert not list(tmp_path.rglob("done.json"))
+
+
+@pytest.mark.parametrize("arguments", [["--epochs", "x"], ["--optimizer", "lion"], ["--nonsense"]])
+def test_a_wrong_option_exits_with_2(arguments: list[str]) -> None:
+    run("compare", *arguments, code=2)
+
+
+def harmed(path: Path, **changes: Any) -> None:
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "words"),
+    [
+        ("config.json", lambda p: harmed(p, format=0), "an older version of penex"),
+        ("config.json", lambda p: harmed(p, format=99), "another version of penex"),
+        ("done.json", lambda p: harmed(p, format=0), "an older version of penex"),
+        ("done.json", lambda p: p.write_text('{"status": "comp'), "is damaged"),
+        ("done.json", lambda p: p.write_text("[]"), "is damaged: it is not an object"),
+        ("done.json", lambda p: harmed(p, status="fine"), "is damaged: its status is 'fine'"),
+        ("done.json", lambda p: harmed(p, test={}), "is damaged"),
+        ("config.json", lambda p: p.write_bytes(b"\xff"), "is damaged"),
+        ("config.json", lambda p: p.unlink(), "config.json is damaged: it is missing"),
+        ("metrics.jsonl", lambda p: p.write_text(p.read_text()[:-9]), "its checksum is not"),
+        ("metrics.jsonl", lambda p: p.unlink(), "metrics.jsonl is damaged: it is missing"),
+    ],
+)
+def test_a_bad_record_is_one_sentence_and_stays(
+    copied: Path, name: str, harm: Any, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harm(next(copied.glob(f"digits/penex/*/seed-1/{name}")))
+    before = {p: p.read_bytes() for p in copied.glob("digits/*/*/seed-*/**/*") if p.is_file()}
+    capsys.readouterr()
+    run("compare", *SMALL, "--out", copied, code=2)
+    text = capsys.readouterr().err.splitlines()[-1]
+    assert text.startswith("penex: ")
+    assert words in text
+    after = {p: p.read_bytes() for p in copied.glob("digits/*/*/seed-*/**/*") if p.is_file()}
+    assert after == before
+
+
+def test_a_changed_configuration_of_a_broken_run_is_refused(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = next(copied.glob("digits/penex/*/seed-1"))
+    (place / "done.json").unlink()
+    harmed(place / "config.json", train_size=51)
+    capsys.readouterr()
+    run("compare", *SMALL, "--out", copied, code=2)
+    assert "is not the configuration that its folder stands for" in capsys.readouterr().err
+
+
+def test_a_run_that_another_process_trains_is_left_alone(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = next(copied.glob("digits/penex/*/seed-1"))
+    (place / "done.json").unlink()
+    with (place / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        capsys.readouterr()
+        run("compare", *SMALL, "--out", copied, code=2)
+    assert "Another process is training the run in" in capsys.readouterr().err
+    run("compare", *SMALL, "--out", copied)
+
+
+def test_two_processes_at_once_make_one_comparison(tmp_path: Path) -> None:
+    """One of them may be told to wait; together they lose nothing."""
+    command = [sys.executable, "-m", "penex", "compare", *SMALL, "--out", str(tmp_path)]
+    both = [
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ONE_THREAD)
+        for _ in range(2)
+    ]
+    errors = [process.communicate(timeout=300)[1] for process in both]
+    for process, text in zip(both, errors, strict=True):
+        assert process.returncode in (0, 2), text
+        assert (process.returncode == 0) or "Another process is training" in text
+    assert 0 in {process.returncode for process in both}
+    assert len(list(tmp_path.glob("digits/*/*/seed-*/done.json"))) == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/sys is Linux's")
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("compare", *SMALL, "--out", "/sys/penex", code=2)
+    text = sentence(capsys)
+    assert "/sys/penex" in text
+    assert "Operation not permitted" in text
+
+
+def test_a_file_in_the_way_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("precious")
+    run("compare", *SMALL, "--out", tmp_path / "out", code=2)
+    assert "Not a directory" in sentence(capsys)
+    assert (tmp_path / "out").read_text() == "precious"
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow beyond 200 kB: what writing to a full disk is like, for any user."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_disk_that_refuses_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("compare", *SMALL, "--out", tmp_path, code=2)
+    text = capsys.readouterr().err
+    assert "penex: Cannot read or write" in text
+    assert "step-2.safetensors: File too large" in text
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("done.json"))
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    """A file system of 500 kB, in a namespace of its own; where that is not allowed, no test."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=500k none {disk} && "
+    if subprocess.run([*inside, mount + "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let a user mount a file system")
+    penex = f"{sys.executable} -m penex compare {' '.join(SMALL)} --out {disk}/runs"
+    grow = f"mount -o remount,size=90m {disk}"
+    script = (
+        f"{mount} {penex}; echo code $?; find {disk} -name '*.tmp'; {grow} && {penex} | tail -3"
+    )
+    done = subprocess.run(
+        [*inside, script], capture_output=True, text=True, timeout=300, env=ONE_THREAD
+    )
+    assert "code 2" in done.stdout
+    assert done.stderr.count("No space left on device") == 1
+    assert ".tmp" not in done.stdout
+    assert "a record of every run" in done.stdout
+
+
+# Stopping.
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    """The signal comes when something was said: after the first run, or in a slow one."""
+    command = [sys.executable, "-m", "penex", "compare", "--losses", "ce", "penex", "--seeds", "1"]
+    command += ["--epochs", "100", "--train-size", "100", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ONE_THREAD
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("[1/2] digits ce")
+    process.send_signal(number)
+    text = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in text
+    assert text.rpartition("To go on: ")[2].strip() == "penex " + " ".join(command[3:])
+    (broken,) = (
+        place for place in tmp_path.glob("digits/*/*/seed-0") if not (place / "done.json").exists()
+    )
+    position = json.loads((broken / "checkpoint" / "position.json").read_text())
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300, env=ONE_THREAD)
+    assert again.returncode == 0
+    resumed = f"resumed after epoch {position['epoch']}\n"
+    assert (resumed in again.stderr) == (position["epoch"] > 0)
+    assert len(list(tmp_path.glob("digits/*/*/seed-0/done.json"))) == 2
+
+
+# What is installed.
+
+
+def blocked(*names: str, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(names=names) + code], capture_output=True, text=True
+    )
+
+
+def test_the_command_without_the_laboratory_is_one_sentence() -> None:
+    done = blocked(
+        "tyro", "rich", code="import runpy; runpy.run_module('penex', run_name='__main__')"
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "penex: The command line needs the laboratory (rich, tyro missing): "
+        "pip install 'penex[lab]'.\n"
+    )
+
+
+def test_the_laboratory_imports_with_torch_numpy_and_pillow_alone() -> None:
+    code = """
+import importlib, pkgutil, penex.lab
+names = [m.name for m in pkgutil.walk_packages(penex.lab.__path__, "penex.lab.")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+    others = ("jinja2", "matplotlib", "optuna", "pandas", "rich", "safetensors", "scienceplots",
+              "scipy", "sklearn", "transformers", "tyro")  # fmt: skip
+    done = blocked(*others, code=code)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 20
+
+
+def test_digits_without_scikit_learn_says_what_to_install() -> None:
+    done = blocked("sklearn", code="from penex import cli; cli.main(['compare', '--seeds', '1'])")
+    assert done.returncode == 2
+    assert "The task digits needs scikit-learn: pip install scikit-learn" in done.stderr
+
+
+def test_doctor_names_what_there_is_and_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penex.lab import environment
+
+    found = environment.version
+    monkeypatch.setattr(environment, "version", lambda n: None if n == "matplotlib" else found(n))
+    run("doctor")
+    text = capsys.readouterr().out
+    for word in ("torch ", "CUDA ", "--device auto takes", "safetensors"):
+        assert word in text
+    assert "matplotlib   missing    compare: figures: pip install 'penex[lab]'" in text
+
+
+def test_the_installed_command_is_there() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("penex"), "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("compare", "train", "doctor"))
+
+
+def test_a_missing_tracker_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    run("compare", *SMALL, "--track", "wandb", "--out", tmp_path, code=2)
+    assert "--track wandb needs the package wandb" in sentence(capsys)
+
+
+def test_tensorboard_shows_every_epoch(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run("train", "digits", "--loss", "penex", "--epochs", 3, "--train-size", 50,
+        "--track", "tensorboard", "--out", tmp_path)  # fmt: skip
+    log = accumulator.EventAccumulator(str(next(tmp_path.glob("**/tensorboard"))))
+    log.Reload()
+    points = log.Scalars("validation/accuracy")
+    lines = next(tmp_path.glob("**/metrics.jsonl")).read_text().splitlines()
+    values = [json.loads(line)["validation"]["accuracy"] for line in lines]
+    assert [point.value for point in points] == pytest.approx(values)
+    assert [point.step for point in points] == [1, 2, 3]
+    assert log.Scalars("rho")
+
+
+def test_weights_and_biases_gets_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in that takes what the real one takes: the real one wants an account or a daemon."""
+    stand_in = tmp_path / "wandb.py"
+    stand_in.write_text(
+        "import json\n"
+        "class Run:\n"
+        "    def __init__(self, file): self.file = file\n"
+        "    def log(self, numbers, step): print(json.dumps([step, numbers]), file=self.file)\n"
+        "    def finish(self): self.file.close()\n"
+        "def init(*, project, name, config, dir):\n"
+        "    assert project == 'penex' and config['seed'] == 0\n"
+        "    return Run(open(dir + '/wandb.log', 'w'))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    run("train", "digits", "--loss", "penex", "--epochs", 2, "--train-size", 50,
+        "--track", "wandb", "--out", tmp_path / "out")  # fmt: skip
+    lines = next(tmp_path.glob("out/**/wandb.log")).read_text().splitlines()
+    assert [json.loads(line)[0] for line in lines] == [1, 2]
+    assert "validation/accuracy" in json.loads(lines[0])[1]
+    monkeypatch.delitem(sys.modules, "wandb")
+
+
+def test_environment_names_the_machine(compared: Path) -> None:
+    environment = json.loads(next(compared.glob("**/environment.json")).read_text())
+    assert environment["torch"].startswith("2.")
+    assert environment["threads"] == 1
+    assert environment["data"]["source"] == "sklearn.datasets.load_digits"
+    assert len(environment["data"]["sha256"]) == 64
+    assert os.getcwd() not in json.dumps(environment)

@@ -1,0 +1,49 @@
+"""A comparison that is killed, again and again, ends as if nothing had happened."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = Path(__file__).with_name("kill_worker.py")
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """Every file of a comparison, byte for byte; of done.json all but time and memory."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir():
+            continue
+        if path.name == "done.json":
+            done = json.loads(path.read_bytes())
+            assert done.pop("wall_time") > 0
+            assert done.pop("peak_memory") > 0
+            found[name] = done
+        elif path.name == "comparison.json":
+            found[name] = json.loads(path.read_bytes())["runs"]
+        elif path.suffix not in (".md", ".png", ".svg"):
+            found[name] = path.read_bytes()
+    return found
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "pidfd_open"), reason="needs Linux")
+def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
+    kills = 20
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(tmp_path), str(kills), "0"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    hit, comparisons = (int(word) for word in done.stdout.split())
+    assert hit == kills
+    whole = content(tmp_path / "whole")
+    statuses = {d["status"] for n, d in whole.items() if n.endswith("done.json")}
+    assert statuses == {"completed", "diverged"}
+    for number in range(comparisons):
+        assert content(tmp_path / str(number)) == whole

@@ -1,0 +1,71 @@
+"""Two processes that train one model end where one process ends, for every loss."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+from torch import Tensor
+
+from penex import registry
+
+WORKER = Path(__file__).with_name("lab_worker.py")
+ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Tensor]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    found = {}
+    for ranks in (1, 2):
+        workers = [
+            subprocess.Popen(
+                [sys.executable, str(WORKER), str(rank), str(ranks), str(folder)],
+                env=ENVIRONMENT,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+        errors = [worker.communicate(timeout=600)[1] for worker in workers]
+        assert all(worker.returncode == 0 for worker in workers), "\n".join(errors)
+        found[ranks] = safetensors.torch.load_file(folder / f"ranks-{ranks}.safetensors")
+    return found
+
+
+@pytest.mark.parametrize("loss", registry.LOSSES)
+def test_two_processes_equal_one(results: dict[int, dict[str, Tensor]], loss: str) -> None:
+    """In float64 after 100 steps, with dropout and clipping, and batches too small for two."""
+    one, two = (results[ranks][f"theta.{loss}"] for ranks in (1, 2))
+    assert ((one - two).norm() / one.norm()).item() <= 1e-10
+
+
+@pytest.mark.parametrize("loss", registry.LOSSES)
+def test_the_first_gradient_agrees(results: dict[int, dict[str, Tensor]], loss: str) -> None:
+    one, two = (results[ranks][f"grad.{loss}"] for ranks in (1, 2))
+    assert one.norm() > 0
+    assert ((one - two).norm() / one.norm()).item() <= 1e-5
+
+
+def test_torchrun_trains_and_resumes_a_run(tmp_path: Path) -> None:
+    """The command under torchrun: one record, written by one process, equal to one process's."""
+    command = ["penex", "train", "digits", "--loss", "penex", "--train-size", "97"]
+    command += ["--epochs", "3", "--dtype", "float64", "--save-seconds", "0", "--device", "cpu"]
+    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    two = [sys.executable, *run, "-m", *command, "--out", str(tmp_path / "two")]
+    one = [sys.executable, "-m", *command, "--out", str(tmp_path / "one")]
+    texts = []
+    for line in (two, two, one):
+        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        texts.append(done)
+    assert texts[0].stdout.count("Record: ") == 1
+    assert "1 of 1 runs were there already" in texts[1].stderr
+    numbers = [
+        json.loads(next((tmp_path / name).glob("**/done.json")).read_text())["test"]
+        for name in ("one", "two")
+    ]
+    assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)
