@@ -1,0 +1,163 @@
+"""Who won, and how it is said: intervals against scipy, bold against its rule, words and files."""
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from penex.lab.errors import RecordError
+from penex.report import figures, results, tables, terminal, words
+from penex.report.results import METRIC, METRICS, Results, Row
+from penex.report.statistics import mean_and_spread, paired_difference, verdict
+
+numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
+
+
+def row(name: str, accuracies: list[float | None], size: int = 300, **other: Any) -> Row:
+    """A loss whose runs had these accuracies; None diverged. Its other metrics follow from them."""
+    done: dict[int, Any] = {}
+    for seed, accuracy in enumerate(accuracies):
+        if accuracy is None:
+            done[seed] = {"status": "diverged", "reason": "the loss was inf at step 7"}
+            continue
+        values = {m.name: accuracy if m.higher else 1 - accuracy for m in METRICS}
+        done[seed] = {
+            "status": "completed",
+            "test": values,
+            "validation": values,
+            "test_spread": {m.name: 0.01 for m in METRICS},
+            "validation_spread": {m.name: 0.01 for m in METRICS},
+        }
+    return Row(name, name.upper(), name, size, done=done, **other)
+
+
+def made(*rows: Row) -> Results:
+    return Results(Path("nowhere"), "digits", "penex compare", list(rows))
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=9))
+def test_the_interval_is_students(pairs: list[tuple[float, float]]) -> None:
+    a, b = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
+    found = paired_difference(a, b)
+    difference = np.array([x - y for x, y in pairs])
+    assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
+    if difference.std() > 1e-9:
+        theirs = stats.ttest_rel(list(a.values()), list(b.values())).confidence_interval(0.95)
+        assert found.low == pytest.approx(theirs.low, rel=1e-6, abs=1e-9)
+        assert found.high == pytest.approx(theirs.high, rel=1e-6, abs=1e-9)
+
+
+def test_only_common_seeds_are_paired() -> None:
+    found = paired_difference({0: 1.0, 1: 5.0, 3: 2.0}, {1: 4.0, 2: 9.0, 3: 1.5})
+    assert (found.mean, found.pairs) == (0.75, 2)
+    assert math.isnan(paired_difference({0: 1.0}, {0: 2.0}).low)
+    assert math.isnan(paired_difference({}, {0: 2.0}).mean)
+
+
+def test_mean_and_spread() -> None:
+    assert mean_and_spread([0.2, 0.4]) == pytest.approx((0.3, math.sqrt(0.02)))
+    assert math.isnan(mean_and_spread([1.0])[1])
+    assert math.isnan(mean_and_spread([])[0])
+
+
+def test_bold_needs_more_than_luck() -> None:
+    """The same means: paired differences that agree are a win, differences that jump are not."""
+    steady = made(row("ce", [0.90, 0.80, 0.70]), row("penex", [0.921, 0.82, 0.719]))
+    shaky = made(row("ce", [0.90, 0.80, 0.70]), row("penex", [0.80, 0.90, 0.76]))
+    assert ("penex", "accuracy") in tables.winners(steady.rows)
+    assert ("penex", "cross_entropy") in tables.winners(steady.rows)
+    assert tables.winners(shaky.rows) == set()
+    assert "Accuracy: PENEX is best, by 0.0200 over CE" in " ".join(words.sentences(steady))
+    assert "Accuracy: no clear winner. PENEX is ahead of CE" in " ".join(words.sentences(shaky))
+    assert "**0.8200 ± 0.1010**" in tables.markdown(steady)
+    assert "| **" not in tables.markdown(shaky)
+
+
+def test_the_runner_up_is_the_second_best() -> None:
+    found = verdict(
+        [row("ce", [0.5, 0.6]), row("focal", [0.8, 0.9]), row("penex", [0.7, 0.8])],
+        METRIC["cross_entropy"],
+    )
+    assert found is not None
+    assert found.runner_up is not None
+    assert (found.leader.label, found.runner_up.label) == ("focal", "penex")
+    assert found.lead is not None
+    assert found.lead.mean == pytest.approx(0.1)  # positive is better, also where lower is better
+
+
+def test_a_loss_that_diverged_or_is_unfinished_cannot_win() -> None:
+    rows = [row("ce", [0.5, 0.5]), row("ex", [0.99, None]), row("focal", [0.9], missing=[1])]
+    found = verdict(rows, METRIC["accuracy"])
+    assert found is not None
+    assert found.leader.label == "ce"
+    assert found.runner_up is None
+    said = " ".join(words.sentences(made(*rows)))
+    assert "EX: 1 of 2 runs diverged; the loss was inf at step 7." in said
+    assert "1 run is not done yet." in said
+    assert tables.name(rows[1]) == "EX (1 of 2 diverged)"
+    assert tables.name(rows[2]) == "FOCAL (1 of 2 missing)"
+    assert verdict([row("ex", [None])], METRIC["accuracy"]) is None
+    assert tables.cell(row("ex", [None]), METRIC["accuracy"]) == "diverged"
+
+
+def test_penex_against_ce_is_always_said() -> None:
+    said = words.sentences(made(row("ce", [0.9, 0.8, 0.7]), row("penex", [0.91, 0.80, 0.72])))
+    line = next(sentence for sentence in said if sentence.startswith("PENEX minus CE"))
+    assert "accuracy +0.0100 [-0.0148, +0.0348]" in line
+    assert "cross-entropy -0.0100 [-0.0348, +0.0148]" in line
+
+
+def test_one_seed_claims_nothing() -> None:
+    alone = made(row("ce", [0.5]), row("penex", [0.9]))
+    assert tables.winners(alone.rows) == set()
+    said = " ".join(words.sentences(alone))
+    assert "with one seed" in said
+    assert "One seed shows no spread" in said
+    assert "±" not in tables.markdown(alone)
+
+
+def test_the_csv_has_every_run_and_metric() -> None:
+    found = made(row("ce", [0.9, None]), row("penex", [0.8, 0.7]))
+    lines = list(csv.DictReader(io.StringIO(tables.as_csv(found))))
+    assert len(lines) == 4 * 2 * len(METRICS)
+    picked = [
+        line
+        for line in lines
+        if (line["loss"], line["seed"], line["part"]) == ("penex", "1", "test")
+    ]
+    assert {line["metric"]: float(line["value"]) for line in picked}["accuracy"] == 0.7
+    assert all(line["value"] == "" for line in lines if line["status"] == "diverged")
+
+
+def test_the_terminal_shows_stars_where_bold_cannot_be_seen() -> None:
+    buffer = io.StringIO()
+    terminal.show(made(row("ce", [0.9, 0.8]), row("penex", [0.95, 0.85])), buffer)
+    text = buffer.getvalue()
+    assert "0.9000 ± 0.0707*" in text
+    assert "* best: the 95 % interval" in text
+    assert all(len(line) <= 110 for line in text.splitlines() if "±" in line)
+
+
+def test_every_loss_has_a_colour_of_its_own() -> None:
+    from penex import registry
+
+    assert len({figures.colour(name) for name in registry.LOSSES}) == len(registry.LOSSES)
+
+
+def test_a_folder_without_comparison_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="There is no comparison in"):
+        results.load(tmp_path)
+    listing = tmp_path / "comparison.json"
+    listing.write_text("{")
+    with pytest.raises(RecordError, match="is damaged"):
+        results.load(tmp_path)
+    listing.write_text('{"format": 0, "task": "digits", "command": "", "runs": []}')
+    with pytest.raises(RecordError, match="another version of penex"):
+        results.load(tmp_path)
