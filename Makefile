@@ -8,7 +8,7 @@ SETUP_INPUTS := pyproject.toml constraints.txt
 .PHONY: demo test test-all lint bench figures clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/penex compare
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
