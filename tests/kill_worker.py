@@ -19,7 +19,7 @@ import torch
 from penex import cli
 from penex.report import figures, terminal  # noqa: F401
 
-COMMAND = ["compare", "--losses", "ce", "penex", "ex:alpha=1000", "--seeds", "1"]  # ex diverges
+COMMAND = ["compare", "--losses", "ce", "penex", "ex:alpha=500", "--seeds", "1"]  # ex diverges
 COMMAND += ["--train-size", "97", "--epochs", "10", "--save-seconds", "0"]
 
 

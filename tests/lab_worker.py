@@ -13,20 +13,21 @@ import torch.distributed as dist
 from torch import Tensor
 
 from penex import registry
-from penex.lab import runs
+from penex.lab import runs, tasks, training
 from penex.lab.engine import loop
 from penex.lab.engine.step import step
 
 CPU = torch.device("cpu")
+DIGITS = tasks.find("digits")
 STEPS = 100
 
 
 def train(loss: str) -> Tensor:
     """The parameters after 100 steps; an epoch's last batch is one example: a rank has none."""
     changes = {"epochs": 25, "dtype": "float64", "clip": 1.0, "batch_size": 32}
-    run = runs.plan("digits", runs.LossSpec(loss), 0, 97, changes)
-    data = runs.data_of("digits", 0, 97, CPU)
-    learner = runs.learner_of(run, data, CPU)
+    run = runs.plan(DIGITS, runs.LossSpec(loss), 0, 97, changes)
+    data = training.data_of(run, CPU)
+    learner = training.learner_of(run, data, CPU)
     loop.fit(
         learner,
         data,
@@ -41,9 +42,9 @@ def train(loss: str) -> Tensor:
 
 def first_gradient(loss: str) -> Tensor:
     """The first step's gradient in float32, with dropout."""
-    run = runs.plan("digits", runs.LossSpec(loss), 0, 97, {"epochs": 1, "clip": 1e9})
-    data = runs.data_of("digits", 0, 97, CPU)
-    learner = runs.learner_of(run, data, CPU)
+    run = runs.plan(DIGITS, runs.LossSpec(loss), 0, 97, {"epochs": 1, "clip": 1e9})
+    data = training.data_of(run, CPU)
+    learner = training.learner_of(run, data, CPU)
     row = loop.start(learner, data).history[0]
     step(learner, data, torch.arange(33), torch.tensor(1e-3), row)
     return learner.grad.clone()

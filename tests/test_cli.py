@@ -86,6 +86,7 @@ def test_compare_leaves_records_tables_and_figures(compared: Path) -> None:
         assert found == {
             ".lock", "config.json", "environment.json", "metrics.jsonl", "predictions.npz",
             "done.json", "checkpoint/position.json", "checkpoint/step-2.safetensors",
+            "model.json", "model.safetensors",
         }  # fmt: skip
         done = json.loads((place / "done.json").read_text())
         assert done["status"] == "completed"
@@ -185,12 +186,19 @@ def test_a_diverged_run_is_kept_and_the_comparison_goes_on(
         (["compare", "digit"], "There is no task 'digit'. Did you mean 'digits'?"),
         (["compare", "--losses", "focl"], "There is no loss 'focl'. Did you mean 'focal'?"),
         (["compare", "--losses", "penex:alpha"], "write name:argument=value"),
+        (["compare", "--losses", "penex:alpha=1,alpha=2"], "each argument once"),
+        (["compare", "--losses", "penex:reduction=none"], "has no argument 'reduction' here"),
+        (["compare", "--losses", "ce:label_smoothing=2"], "does not work: label_smoothing must"),
+        (["compare", "--seeds", "9" * 20], "at most 10000"),
+        (["compare", "--batch-size", "9" * 20], "at most 1,000,000"),
+        (["compare", "--device", "meta"], "penex trains on cpu, cuda and mps"),
+        (["compare", "--dtype", "float64", "--autocast", "True"], "choose one of them"),
         (["compare", "--losses", "penex:alpha=-1"], "alpha must be a finite number above 0"),
         (["compare", "--losses", "penex:beta=1"], "beta"),
         (["compare", "--losses", "ce", "ce"], "ce is there twice"),
         (["compare", "--losses", "penex", "penex:alpha=0.1"], "is there twice"),
         (["compare", "--seeds", "0"], "at least 1 seed"),
-        (["compare", "--train-size", "5000"], "from 10 to 900"),
+        (["compare", "--train-size", "5000"], "There are 900 examples to train on"),
         (["compare", "--epochs", "0"], "epochs must be at least 1"),
         (["compare", "--device", "abacus"], "The device 'abacus' cannot be used here"),
         (["compare", "--track", "tensorbord"], "Did you mean 'tensorboard'?"),
@@ -230,6 +238,11 @@ def harmed(path: Path, **changes: Any) -> None:
         ("config.json", lambda p: p.write_bytes(b"\xff"), "is damaged"),
         ("config.json", lambda p: p.unlink(), "config.json is damaged: it is missing"),
         ("metrics.jsonl", lambda p: p.write_text(p.read_text()[:-9]), "its checksum is not"),
+        ("config.json", lambda p: harmed(p, train_size=51), "its checksum is not"),
+        ("done.json", lambda p: harmed(p, validation=[]), "validation lacks a metric"),
+        ("done.json", lambda p: harmed(p, sha256=None), "it has no checksums"),
+        ("predictions.npz", lambda p: p.write_bytes(b"PK"), "its checksum is not"),
+        ("predictions.npz", lambda p: p.unlink(), "predictions.npz is damaged: it is missing"),
         ("metrics.jsonl", lambda p: p.unlink(), "metrics.jsonl is damaged: it is missing"),
     ],
 )
@@ -348,6 +361,59 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -
     assert "a record of every run" in done.stdout
 
 
+def test_two_values_that_look_alike_are_two_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("compare", "--losses", "penex:alpha=0.12345678", "penex:alpha=0.12345679", "--seeds", 1,
+        "--epochs", 1, "--train-size", 20, "--out", tmp_path)  # fmt: skip
+    text = capsys.readouterr().out
+    assert "PENEX (alpha=0.12345678)" in text
+    assert "PENEX (alpha=0.12345679)" in text
+
+
+def test_a_damaged_clock_costs_no_run(copied: Path) -> None:
+    place = next(copied.glob("digits/penex/*/seed-1"))
+    (place / "done.json").unlink()
+    (place / "clock.json").write_text("[")
+    run("compare", *SMALL, "--out", copied)
+
+
+def test_what_a_killed_process_left_of_a_diverged_run_is_tidied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", "--loss", "ex:alpha=1000", "--epochs", 1, "--train-size", 50,
+                 "--out", tmp_path]  # fmt: skip
+    run(*arguments)
+    rest = next(tmp_path.glob("digits/ex/*/seed-0")) / "checkpoint"
+    rest.mkdir()
+    (rest / "position.json").write_text("{}")
+    run(*arguments)
+    assert not rest.exists()
+    assert "there already" in capsys.readouterr().err
+
+
+def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
+    start = ["compare", "--losses", "ce", "--seeds", 1, "--epochs", 1, "--out", tmp_path]
+    run(*start, "--train-size", 20, 60)
+    run(*start, "--train-size", 20)
+    assert not (tmp_path / "digits" / "train_size.png").exists()
+
+
+def test_output_that_cannot_show_our_signs_or_ends_early(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m penex compare {' '.join(SMALL)} --out {tmp_path}"
+    for tail, code in (("", 0), (" | true; exit ${PIPESTATUS[0]}", 0)):
+        done = subprocess.run(
+            ["bash", "-c", command + tail],
+            capture_output=True,
+            text=True,
+            env={**ONE_THREAD, "PYTHONIOENCODING": "ascii"},
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "Error" not in done.stderr
+    assert (tmp_path / "digits" / "summary.png").exists()
+
+
 # Stopping.
 
 
@@ -365,7 +431,7 @@ def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signa
     text = process.communicate(timeout=120)[1]
     assert process.returncode == 130
     assert "Traceback" not in text
-    assert text.rpartition("To go on: ")[2].strip() == "penex " + " ".join(command[3:])
+    assert text.rpartition("To go on: ")[2].strip() == " ".join(command[2:])
     (broken,) = (
         place for place in tmp_path.glob("digits/*/*/seed-0") if not (place / "done.json").exists()
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penex import registry
-from penex.lab import runs
+from penex.lab import runs, tasks, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
 from penex.lab.engine.evaluation import logits_of
@@ -25,16 +25,17 @@ from penex.lab.models.layers import Dropout
 from penex.lab.recipe import Recipe
 
 CPU = torch.device("cpu")
+DIGITS = tasks.find("digits")
 LOSSES = list(registry.LOSSES)
 
 
 def digits_run(loss: str = "penex", size: int = 100, **changes: Any) -> runs.Run:
-    return runs.plan("digits", runs.LossSpec(loss), 0, size, {"epochs": 2, **changes})
+    return runs.plan(DIGITS, runs.LossSpec(loss), 0, size, {"epochs": 2, **changes})
 
 
 def start(run: runs.Run) -> tuple[Learner, Data, loop.Position]:
-    data = runs.data_of(run.task, run.seed, run.train_size, CPU)
-    learner = runs.learner_of(run, data, CPU)
+    data = training.data_of(run, CPU)
+    learner = training.learner_of(run, data, CPU)
     return learner, data, loop.start(learner, data)
 
 
@@ -165,7 +166,7 @@ def test_the_engine_is_a_plain_loop(loss: str) -> None:
     for epoch in range(10):
         for index in torch.split(seeds.order(0, epoch, 160), 80):
             optimizer.zero_grad()
-            x = data.normalise(data.train.inputs[index], torch.float64)
+            x = data.normalise(data.train.batch(index), torch.float64)
             criterion(model(x), data.train.targets[index]).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
@@ -199,6 +200,15 @@ def test_micro_batches_make_the_whole_batch(loss: str) -> None:
         assert difference < 0.05
     else:
         assert difference < 1e-12
+
+
+def test_the_window_of_penex_closes_with_every_batch() -> None:
+    """Also with a batch too small for all micro-batches: 97 examples in batches of 32."""
+    learner, data, position = start(digits_run("penex", size=97, batch_size=32, accumulate=3))
+    fit(learner, data, position)
+    window = learner.loss.window
+    assert isinstance(window, Tensor)
+    assert window.tolist() == [0.0] * 4
 
 
 def test_class_weights_weigh_micro_batches() -> None:
@@ -243,7 +253,7 @@ def test_the_history_is_what_the_step_saw() -> None:
     twin, criterion = copy.deepcopy(learner.module), copy.deepcopy(learner.loss)
     index = torch.arange(50)
     step(learner, data, index, torch.tensor(1e-3), position.history[0])
-    x, y = data.normalise(data.train.inputs[index], torch.float32), data.train.targets[index]
+    x, y = data.normalise(data.train.batch(index), torch.float32), data.train.targets[index]
     logits = twin(x)
     value = criterion(logits, y)
     norm = torch.cat(
@@ -407,12 +417,15 @@ def test_a_checkpoint_is_plain_and_only_the_last_is_kept(tmp_path: Path) -> None
     assert {"optimizer.exp_avg.0.weight", "loss.rho", "random.cpu", "count"} <= tensors.keys()
 
 
-@pytest.mark.parametrize("harm", ["position", "tensors", "missing", "other"])
+@pytest.mark.parametrize("harm", ["position", "place", "tensors", "missing", "other"])
 def test_a_damaged_checkpoint_is_a_sentence(tmp_path: Path, harm: str) -> None:
     learner, _, position = start(digits_run())
     checkpoint.save(tmp_path, learner, position)
     if harm == "position":
         (tmp_path / "position.json").write_text("{")
+    elif harm == "place":
+        path = tmp_path / "position.json"
+        path.write_text(path.read_text().replace('"epoch": 0', '"epoch": -1'))
     elif harm == "tensors":
         path = tmp_path / "step-0.safetensors"
         content = bytearray(path.read_bytes())

@@ -4,9 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from penex.lab.data import channel_statistics
-from penex.lab.data.split import stratified_order, stratified_split
+from penex.lab.data import Collection, Examples, Part, channel_statistics
+from penex.lab.data.noise import LabelNoise
+from penex.lab.data.split import split, stratified_order
 from penex.lab.errors import LabError
 
 
@@ -28,29 +30,74 @@ def test_every_stretch_has_the_classes_in_their_shares(counts: list[int], seed: 
             assert abs((stretch == label).sum().item() - share) <= len(counts)
 
 
+def collection(
+    targets: Tensor, val: Examples | None = None, test: Examples | None = None
+) -> Collection:
+    classes = tuple(str(k) for k in range(int(targets.max()) + 1))
+    return Collection(Examples(torch.rand(len(targets), 3), targets), classes, val, test)
+
+
 def test_parts_are_disjoint_and_of_the_asked_size() -> None:
     targets = torch.arange(10).repeat(50)
-    parts = stratified_split(targets, (100, 50, -1), seed=3)
-    assert [len(part) for part in parts] == [100, 50, 350]
-    assert len(set(torch.cat(parts).tolist())) == 500
+    data = split(collection(targets), 3, None, val=50, test=0.2)
+    parts = [data.train, data.val, data.test]
+    assert [len(part) for part in parts] == [350, 50, 100]
+    assert len(set(torch.cat([part.index for part in parts]).tolist())) == 500
     for part in parts:
-        counts = torch.bincount(targets[part], minlength=10)
+        assert torch.equal(part.targets, targets[part.index])
+        counts = torch.bincount(part.targets, minlength=10)
         assert counts.max() - counts.min() <= 1
-    again = stratified_split(targets, (100, 50, -1), seed=3)
-    other = stratified_split(targets, (100, 50, -1), seed=4)
-    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
-    assert not torch.equal(parts[0], other[0])
+    again, other = (split(collection(targets), seed, None, val=50) for seed in (3, 4))
+    assert torch.equal(again.train.index, data.train.index)
+    assert not torch.equal(other.train.index, data.train.index)
 
 
-def test_too_few_examples_is_a_sentence() -> None:
-    with pytest.raises(LabError, match=r"10 examples cannot be split into \[8, 5\]"):
-        stratified_split(torch.zeros(10).long(), (8, 5), seed=0)
+def test_the_papers_share_goes_to_validation() -> None:
+    data = split(collection(torch.arange(2).repeat(500)), 0, None)
+    assert [len(p) for p in (data.train, data.val, data.test)] == [640, 160, 200]
+
+
+def test_what_came_apart_stays_apart() -> None:
+    apart = Examples(torch.rand(7, 3), torch.zeros(7).long())
+    data = split(collection(torch.arange(2).repeat(50), test=apart), 0, None)
+    assert [len(p) for p in (data.train, data.val, data.test)] == [80, 20, 7]
+    assert data.test.inputs is apart.inputs
+    data = split(collection(torch.arange(2).repeat(50), test=apart, val=apart), 0, 30)
+    assert [len(p) for p in (data.train, data.val, data.test)] == [30, 7, 7]
+
+
+def test_flipped_labels_are_wrong_and_in_training_only() -> None:
+    data = split(collection(torch.arange(10).repeat(2000)), 0, None)
+    noisy = LabelNoise(0.1).apply(data, seed=1)
+    wrong = noisy.train.targets != data.train.targets
+    assert wrong.double().mean().item() == pytest.approx(0.1, abs=0.01)
+    assert noisy.facts["labels_changed"] == {"train": int(wrong.sum())}
+    assert torch.equal(noisy.val.targets, data.val.targets)
+    assert torch.equal(noisy.test.targets, data.test.targets)
+    drawn = torch.bincount((noisy.train.targets - data.train.targets)[wrong] % 10, minlength=10)
+    assert drawn[0] == 0
+    assert drawn[1:].min() > 0.8 * drawn[1:].double().mean()
+
+
+def test_resampled_labels_may_stay_and_reach_validation() -> None:
+    data = split(collection(torch.arange(10).repeat(2000)), 0, None)
+    noisy = LabelNoise(0.1, "resample").apply(data, seed=1)
+    for name in ("train", "val"):
+        wrong = getattr(noisy, name).targets != getattr(data, name).targets
+        assert wrong.double().mean().item() == pytest.approx(0.09, abs=0.012)
+    assert torch.equal(noisy.test.targets, data.test.targets)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan")])
+def test_a_wrong_rate_is_a_sentence(rate: float) -> None:
+    with pytest.raises(LabError, match="Label noise is a rate"):
+        LabelNoise(rate)
 
 
 def test_a_constant_channel_does_not_divide_by_zero() -> None:
     images = torch.zeros(4, 2, 3, 3)
     images[:, 1] = torch.rand(4, 3, 3)
-    mean, std = channel_statistics(images)
+    mean, std = channel_statistics(Part(images, torch.arange(4), torch.zeros(4).long()))
     assert mean.shape == std.shape == (2, 1, 1)
     assert std[0] == 1
     torch.testing.assert_close(std[1, 0, 0], images[:, 1].double().std(correction=0))

@@ -7,13 +7,18 @@ from typing import Any
 
 import torch
 
-from penex.lab import files, runs, tasks
+from penex.lab import files, training
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
 from penex.lab.records import FORMAT, Record
+from penex.lab.runs import LossSpec, Run, Treatment, plan
+from penex.lab.tasks import Task
+
+Listing = dict[str, Any]
 
 FIVE = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
 LISTING = "comparison.json"
+_MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -21,32 +26,36 @@ class Comparison:
     """What is compared.
 
     Attributes:
-        task: the name of the task.
+        task: what is trained on what.
         losses: as on the command line: ``penex``, ``penex:alpha=0.03``.
         seeds: how many, from 0.
         train_sizes: the sizes of the training set; none for the task's own.
         changes: what is changed in the task's recipe.
+        treatment: what is done to the data.
     """
 
-    task: str = "digits"
+    task: Task
     losses: tuple[str, ...] = FIVE
     seeds: int = 3
     train_sizes: tuple[int, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
+    treatment: Treatment = field(default_factory=Treatment)
 
-    def runs(self) -> list[runs.Run]:
+    def runs(self) -> list[Run]:
         """Every run, seed by seed: what was trained when one stops early can be compared."""
-        if self.seeds < 1:
-            raise LabError(f"A comparison needs at least 1 seed; got {self.seeds}.")
+        if not 1 <= self.seeds <= _MOST_SEEDS:
+            raise LabError(
+                f"A comparison needs at least 1 seed and at most {_MOST_SEEDS}; got {self.seeds}."
+            )
         if not self.losses:
             raise LabError("A comparison needs at least one loss.")
-        specs = [runs.LossSpec.parse(text) for text in self.losses]
+        specs = [LossSpec.parse(text) for text in self.losses]
         for k, spec in enumerate(specs):
             if any((s.name, s.resolved) == (spec.name, spec.resolved) for s in specs[:k]):
                 raise LabError(f"The loss {spec} is there twice: name each once.")
-        sizes = self.train_sizes or (tasks.find(self.task).train_size,)
+        sizes = self.train_sizes or (self.task.train_size,)
         return [
-            runs.plan(self.task, spec, seed, size, self.changes)
+            plan(self.task, spec, seed, size, self.changes, self.treatment)
             for size in dict.fromkeys(sizes)
             for seed in range(self.seeds)
             for spec in specs
@@ -59,10 +68,10 @@ def compare(
     device: torch.device,
     *,
     command: str = "",
-    hooks: runs.Hooks | None = None,
-    done: Callable[[runs.Run, Record, bool], None] = lambda run, record, reused: None,
-) -> Path:
-    """Carry out a comparison, or what is left of it; the folder that now holds it.
+    hooks: training.Hooks | None = None,
+    done: Callable[[Run, Record, bool], None] = lambda run, record, reused: None,
+) -> Listing:
+    """Carry out a comparison, or what is left of it; the list of its runs.
 
     Args:
         comparison: what is compared.
@@ -73,26 +82,30 @@ def compare(
         done: (run, record, whether it was there already) after each run.
     """
     planned = comparison.runs()
-    folder = out / comparison.task
+    folder = out / comparison.task.name
     for run in planned:  # a size that the data do not have must not stop the third hour
         if run.seed == 0:
-            runs.data_of(run.task, run.seed, run.train_size, device)
-    if ranks.rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        files.write_json(folder / LISTING, _listing(comparison, planned, folder, command))
+            training.data_of(run, device)
+    listing = _listing(comparison, planned, folder, command)
+    _write(folder, listing)
     for run in planned:
         reused = Record.of(out, run.config).is_done
-        record = runs.train(run, out, device, hooks)
+        record = training.train(run, out, device, hooks)
         done(run, record, reused)
-    return folder
+    _write(folder, listing)  # another comparison may have taken the place meanwhile
+    return listing
 
 
-def _listing(
-    comparison: Comparison, planned: list[runs.Run], folder: Path, command: str
-) -> dict[str, Any]:
+def _write(folder: Path, listing: Listing) -> None:
+    if ranks.rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write_json(folder / LISTING, listing)
+
+
+def _listing(comparison: Comparison, planned: list[Run], folder: Path, command: str) -> Listing:
     return {
         "format": FORMAT,
-        "task": comparison.task,
+        "task": comparison.task.name,
         "command": command,
         "runs": [
             {

@@ -29,6 +29,8 @@ def device_of(name: str) -> torch.device:
             name = "mps"
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError("penex trains on cpu, cuda and mps")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

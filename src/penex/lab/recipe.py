@@ -11,6 +11,8 @@ ScheduleName = Literal["constant", "cosine", "linear"]
 Precision = Literal["highest", "high", "medium"]
 DType = Literal["float32", "float64"]
 
+_MOST = 1_000_000
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -23,7 +25,7 @@ class Recipe:
         batch_size: examples a step, over all processes and micro-batches.
         schedule: ``constant``, or ``cosine`` or ``linear`` down to 0 at the end.
         warmup_epochs: how long the rate rises linearly at the start.
-        clip: the largest norm of the gradient; None for no limit.
+        clip: the largest norm of the gradient; None or infinity for no limit.
         accumulate: into how many micro-batches a batch is cut, to save memory.
         weight_decay: added to the gradient for ``adam`` and ``sgd``, decoupled for ``adamw``.
         momentum: of ``sgd``.
@@ -52,12 +54,14 @@ class Recipe:
                 raise unknown(name, str(getattr(self, name)), get_args(hint))
         for name in ("epochs", "batch_size", "accumulate"):
             value = getattr(self, name)
-            if value < 1:
-                raise LabError(f"{name} must be at least 1; got {value}.")
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise LabError(f"{name} must be a finite number above 0; got {value}.")
+            if not 1 <= value <= _MOST:
+                raise LabError(f"{name} must be at least 1 and at most {_MOST:,}; got {value}.")
+        if not (self.lr > 0 and math.isfinite(self.lr)):
+            raise LabError(f"lr must be a finite number above 0; got {self.lr}.")
+        if self.clip is not None and not self.clip > 0:
+            raise LabError(f"clip must be above 0 (inf for no limit); got {self.clip}.")
+        if self.autocast and self.dtype == "float64":
+            raise LabError("autocast would throw away what float64 is for: choose one of them.")
         for name in ("warmup_epochs", "weight_decay", "momentum"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):

@@ -1,7 +1,8 @@
 """What a run leaves on disk. It is all that reports read.
 
 `<out>/<task>/<loss>/<config hash>/seed-<n>/` holds config.json, environment.json, metrics.jsonl
-(a line an epoch), predictions.npz, checkpoint/ and, last of all, done.json. Every file is JSON,
+(a line an epoch), predictions.npz, model.json and model.safetensors, checkpoint/ and, last of all,
+done.json. Every file is JSON,
 safetensors or a plain npz: readable years later without this code.
 """
 
@@ -9,9 +10,10 @@ import fcntl
 import hashlib
 import io
 import json
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ FORMAT = 1
 
 _CONFIG, _ENVIRONMENT, _METRICS = "config.json", "environment.json", "metrics.jsonl"
 _PREDICTIONS, _DONE, _CLOCK, _LOCK = "predictions.npz", "done.json", "clock.json", ".lock"
+_LASTING = (_CONFIG, _ENVIRONMENT, _METRICS, _PREDICTIONS, "model.json", "model.safetensors")
 
 Json = dict[str, Any]
 
@@ -103,6 +106,8 @@ class Record:
             return
         first = self.environment()
         later = first.pop("resumed_in", [])
+        if not isinstance(later, list):
+            raise self._damaged(_ENVIRONMENT, "resumed_in is no list")
         if environment not in (first, *later):
             files.write_json(path, {**first, "resumed_in": [*later, environment]})
 
@@ -121,6 +126,8 @@ class Record:
         """Append the line of an epoch."""
         with (self.folder / _METRICS).open("a") as file:
             file.write(files.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # a checkpoint on disk must find its lines there
 
     def write_predictions(self, temperature: float, **logits_and_targets: Tensor) -> None:
         """Write the logits as the model gave them, the targets, and the loss's temperature."""
@@ -134,18 +141,22 @@ class Record:
     def add_time(self, seconds: float) -> float:
         """Add to the time that was spent on this run, over all processes that came and went."""
         path = self.folder / _CLOCK
-        total: float = seconds + (json.loads(path.read_text())["seconds"] if path.exists() else 0)
-        files.write_json(path, {"seconds": total})
-        return total
+        # No clock is the first process; a damaged one is not worth a run.
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            seconds += float(json.loads(path.read_text())["seconds"])
+        files.write_json(path, {"seconds": seconds})
+        return seconds
 
     def finish(self, done: Json) -> None:
         """Write done.json, with the checksums of the files that a report reads."""
+        sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
+        files.write_json(self.folder / _DONE, {"format": FORMAT, **done, "sha256": sums})
+        self._tidy(done)
+
+    def _tidy(self, done: Json) -> None:
+        (self.folder / _CLOCK).unlink(missing_ok=True)
         if done["status"] == "diverged":  # there is nothing to go on from
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-        names = (_CONFIG, _ENVIRONMENT, _METRICS, _PREDICTIONS)
-        sums = {name: _sha256(path) for name in names if (path := self.folder / name).exists()}
-        files.write_json(self.folder / _DONE, {"format": FORMAT, **done, "sha256": sums})
-        (self.folder / _CLOCK).unlink(missing_ok=True)
 
     # What is read.
 
@@ -163,13 +174,30 @@ class Record:
         """How the run ended: its status, metrics, spreads, time and memory."""
         done = self._json(_DONE)
         self._check_format(_DONE, done)
-        if done.get("status") not in ("completed", "diverged"):
-            raise self._damaged(_DONE, f"its status is {done.get('status')!r}")
-        if done["status"] == "completed":
+        status = done.get("status")
+        if status == "completed":
             for part in ("validation", "validation_spread", "test", "test_spread"):
-                if not set(METRICS) <= done.get(part, {}).keys():
+                values = done.get(part)
+                if not isinstance(values, dict) or not all(
+                    isinstance(values.get(name, ""), int | float | None) for name in METRICS
+                ):
                     raise self._damaged(_DONE, f"{part} lacks a metric")
+        elif status == "diverged":
+            if not isinstance(done.get("reason"), str):
+                raise self._damaged(_DONE, "it does not say why the run diverged")
+        else:
+            raise self._damaged(_DONE, f"its status is {status!r}")
+        if not isinstance(done.get("sha256"), dict):
+            raise self._damaged(_DONE, "it has no checksums")
         return done
+
+    def verify(self) -> None:
+        """A RecordError if the run is not done or a file is not the one that done.json knows."""
+        done = self.done()
+        self.config()
+        for name in (_CONFIG, _ENVIRONMENT, _METRICS, *done["sha256"]):
+            self._checked(name)
+        self._tidy(done)  # a process killed right after done.json did not
 
     def metrics(self) -> list[Json]:
         """A line an epoch; those that are whole, if the run is not done."""

@@ -1,28 +1,23 @@
-"""One run: a task, a loss, a recipe and a seed; what it is, and how it is carried out."""
+"""What a run is: a task, a loss, a recipe and a seed."""
 
-import functools
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import inspect
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-from penex import metrics, registry
-from penex.conex import ZeroSumHead
-from penex.lab import environment, tasks
-from penex.lab.data import Data
-from penex.lab.engine import checkpoint, loop, ranks, seeds
-from penex.lab.engine.evaluation import logits_of, numbers, scores_of
-from penex.lab.engine.learner import AnyLoss, Learner
-from penex.lab.errors import LabError
+from penex import registry
+from penex.lab.data.noise import LabelNoise
+from penex.lab.engine.learner import AnyLoss
+from penex.lab.errors import LabError, unknown
 from penex.lab.recipe import Recipe
-from penex.lab.records import FORMAT, Json, Record
+from penex.lab.records import FORMAT, Json
+from penex.lab.tasks import Task
 
 Value = float | bool | str
+
+# What the engine, the data or the processes decide, and no one else.
+_ENGINES = ("weight", "ignore_index", "reduction", "accumulate", "process_group")
 
 
 @dataclass(frozen=True)
@@ -45,45 +40,84 @@ class LossSpec:
         {'alpha': 0.03}
         """
         name, _, rest = text.partition(":")
-        arguments = {}
+        arguments: dict[str, Value] = {}
         for pair in filter(None, rest.split(",")):
-            key, equals, value = pair.partition("=")
-            if not equals:
+            key, equals, value = (word.strip() for word in pair.partition("="))
+            if not equals or key in arguments:
                 raise LabError(
-                    f"{text!r} is not a loss: write name:argument=value, as penex:alpha=0.03."
+                    f"{text!r} is not a loss: write name:argument=value, as penex:alpha=0.03, each "
+                    "argument once."
                 )
-            arguments[key.strip()] = _value(value.strip())
+            arguments[key] = _value(value)
         spec = cls(name, arguments)
-        spec.make()
+        spec.check()
         return spec
+
+    def check(self) -> None:
+        """A LabError if the loss cannot be made or does not work: now, not in the third hour."""
+        try:
+            names = inspect.signature(registry.find(self.name).make).parameters
+        except ValueError as error:
+            raise LabError(str(error)) from error
+        legal = [n for n in names if n not in (*_ENGINES, "options", "size_average", "reduce")]
+        if "options" in names:
+            legal.append("label_smoothing")
+        wrong = [name for name in self.arguments if name not in legal]
+        if wrong:
+            takes = f"it takes {', '.join(legal)}" if legal else "it takes none"
+            raise LabError(f"The loss {self.name} has no argument {wrong[0]!r} here; {takes}.")
+        loss = self.make()
+        try:
+            logits = torch.zeros(2, 3, requires_grad=True)
+            torch.autograd.backward(loss(logits, torch.tensor([0, 1])))
+        except Exception as error:
+            raise LabError(f"The loss {self} does not work: {error}") from error
 
     @property
     def resolved(self) -> dict[str, Value]:
         """The arguments with the defaults of what was not given."""
-        return {**registry.find(self.name).defaults, **self.arguments}
+        defaults = registry.find(self.name).defaults
+        given = {k: float(v) if k in defaults else v for k, v in self.arguments.items()}
+        return {**defaults, **given}
 
     def make(self, **options: Any) -> AnyLoss:
         """The loss itself, or a LabError if there is none such."""
         try:
-            return registry.make(self.name, **self.arguments, **options)
+            return registry.make(self.name, **{**self.arguments, **options})
         except (TypeError, ValueError) as error:
-            raise LabError(str(error)) from error
+            raise LabError(f"The loss {self} cannot be made: {error}") from error
 
     def __str__(self) -> str:
-        given = ",".join(
-            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-            for key, value in self.arguments.items()
-        )
+        given = ",".join(f"{key}={value}" for key, value in self.arguments.items())
         return f"{self.name}:{given}" if given else self.name
 
 
 def _value(text: str) -> Value:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to the data, on any task.
+
+    Attributes:
+        label_noise: wrong labels on purpose.
+        class_weights: ``balanced`` weighs each class by the inverse of its share.
+    """
+
+    label_noise: LabelNoise | None = None
+    class_weights: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_weights not in (None, "balanced"):
+            raise unknown("class weight", str(self.class_weights), ("balanced",))
 
 
 @dataclass(frozen=True)
@@ -91,200 +125,51 @@ class Run:
     """One training run.
 
     Attributes:
-        task: the name of the task.
+        task: what is trained on what.
         loss: what is minimised.
         recipe: how; the learning rate is already this loss's.
-        seed: decides initialisation, split, order and dropout.
+        seed: decides initialisation, split, order, dropout and label noise.
         train_size: the number of training examples.
+        treatment: what is done to the data.
     """
 
-    task: str
+    task: Task
     loss: LossSpec
     recipe: Recipe
     seed: int
     train_size: int
+    treatment: Treatment = field(default_factory=Treatment)
 
     @property
     def config(self) -> Json:
         """What decides the result, resolved: config.json."""
         return {
             "format": FORMAT,
-            "task": self.task,
+            "task": self.task.name,
+            "data": dict(self.task.identity),
             "loss": {"name": self.loss.name, "arguments": self.loss.resolved},
-            "model": tasks.find(self.task).model,
+            "model": self.task.model,
             "train_size": self.train_size,
             "recipe": asdict(self.recipe),
+            **asdict(self.treatment),
             "seed": self.seed,
         }
 
-    def __str__(self) -> str:
-        return f"{self.loss} seed {self.seed}"
-
 
 def plan(
-    task: str,
+    task: Task,
     loss: LossSpec,
     seed: int,
     train_size: int | None = None,
     changes: dict[str, Any] | None = None,
+    treatment: Treatment | None = None,
 ) -> Run:
     """The run of a loss on a task, with the task's recipe where `changes` says nothing."""
-    if seed < 0:
-        raise LabError(f"A seed must be at least 0; got {seed}.")
-    found = tasks.find(task)
+    if not 0 <= seed < 2**63:
+        raise LabError(f"A seed must be at least 0 and below 2^63; got {seed}.")
     changes = dict(changes or {})
-    if loss.name in found.rates:
-        changes.setdefault("lr", found.rates[loss.name])
-    recipe = replace(found.recipe, **changes)
-    return Run(task, loss, recipe, seed, found.train_size if train_size is None else train_size)
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What someone who watches a run is told, and may ask for.
-
-    Attributes:
-        begin: (run, epochs already trained) before training.
-        epoch: (run, line) after each epoch.
-        stop: asked after each step; True to save and stop.
-        save_seconds: how often to save a checkpoint.
-    """
-
-    begin: Callable[[Run, int], None] = lambda run, epochs: None
-    epoch: Callable[[Run, Json], None] = lambda run, line: None
-    stop: Callable[[], bool] = loop.never
-    save_seconds: float = 30.0
-
-    def __post_init__(self) -> None:
-        if not self.save_seconds >= 0:
-            raise LabError(f"save_seconds must be a number of at least 0; got {self.save_seconds}.")
-
-
-def train(run: Run, out: Path, device: torch.device, hooks: Hooks | None = None) -> Record:
-    """Carry out a run, or what is left of it; its record. A run that is done is not repeated."""
-    hooks = hooks or Hooks()
-    record = Record.of(out, run.config)
-    if not _is_done(record, device):
-        with _alone(record), _settings(run.recipe, device):
-            _train(run, record, device, hooks)
-    return record
-
-
-def _is_done(record: Record, device: torch.device) -> bool:
-    """Whether rank 0, which writes, has the run already; a damaged one raises a RecordError."""
-    done = ranks.rank() == 0 and record.is_done
-    if done:
-        record.config()
-        record.done()
-    return ranks.agree(done, device)
-
-
-@contextmanager
-def _alone(record: Record) -> Iterator[None]:
-    """Lock the record, on the process that writes it."""
-    if ranks.rank() == 0:
-        with record.locked():
-            yield
-    else:
-        yield
-
-
-@contextmanager
-def _settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """The recipe's matmul precision and a random state of its own, for the time of a run."""
-    before = torch.get_float32_matmul_precision()
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.set_float32_matmul_precision(recipe.matmul_precision)
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-
-
-def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
-    """The model, freshly initialised by the run's seed, with its loss and optimiser."""
-    entry = registry.find(run.loss.name)
-    classes = len(data.classes)
-    torch.manual_seed(seeds.derive(run.seed, "initialisation"))
-    build = tasks.find(run.task).build
-    model = build(data.shape, classes - 1 if entry.zero_sum_head else classes)
-    if entry.zero_sum_head:
-        model = nn.Sequential(model, ZeroSumHead())
-    micro = {"accumulate": run.recipe.accumulate} if run.loss.name == "penex" else {}
-    learner = Learner(model, run.loss.make(**micro), run.recipe, device)
-    torch.manual_seed(seeds.derive(run.seed, "dropout"))
-    return learner
-
-
-@functools.lru_cache(maxsize=4)
-def data_of(task: str, seed: int, train_size: int, device: torch.device) -> Data:
-    """The data of a run, on the device; runs that differ in their loss share it."""
-    return tasks.find(task).load(seed, train_size).to(device)
-
-
-def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None:
-    began = time.monotonic()
-    writes = ranks.rank() == 0
-    if _is_done(record, device):
-        return  # another process finished it between the first look and the lock
-    data = data_of(run.task, run.seed, run.train_size, device)
-    if writes:
-        record.begin(run.config, {**environment.describe(device), "data": data.facts})
-    learner = learner_of(run, data, device)
-    position = loop.start(learner, data)
-    checkpoint.load(record.checkpoint, learner, position)
-    if writes:
-        record.rewind_metrics(position.epoch)
-        hooks.begin(run, position.epoch)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-    def on_epoch(line: Json) -> None:
-        record.add_metrics(line)
-        hooks.epoch(run, line)
-
-    def save(position: loop.Position) -> None:
-        nonlocal began
-        checkpoint.save(record.checkpoint, learner, position)
-        record.add_time(time.monotonic() - began)
-        began = time.monotonic()
-
-    outcome = loop.fit(
-        learner,
-        data,
-        run.seed,
-        position,
-        on_epoch=on_epoch,
-        save=save,
-        stop=hooks.stop,
-        save_seconds=hooks.save_seconds,
-    )
-    if writes:
-        results = _evaluate(record, learner, data) if outcome.status == "completed" else {}
-        seconds = record.add_time(time.monotonic() - began)
-        record.finish(
-            {
-                "status": outcome.status,
-                "steps": outcome.steps,
-                "reason": outcome.reason,
-                "diverged": outcome.numbers or None,
-                **results,
-                "wall_time": seconds,
-                "peak_memory": environment.peak_memory(device),
-            }
-        )
-
-
-def _evaluate(record: Record, learner: Learner, data: Data) -> Json:
-    """Write the predictions; the metrics of validation and test with their bootstrap spreads."""
-    results: Json = {}
-    arrays: dict[str, Tensor] = {}
-    for name, short, part in (("validation", "val", data.val), ("test", "test", data.test)):
-        logits = logits_of(learner, data, part)
-        scores = scores_of(learner, logits, part)
-        results[name] = numbers(metrics.summary(scores))
-        results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))
-        arrays |= {f"{short}_logits": logits, f"{short}_targets": part.targets}
-    record.write_predictions(learner.loss.temperature, **arrays)
-    return results
+    if loss.name in task.rates:
+        changes.setdefault("lr", task.rates[loss.name])
+    size = task.train_size if train_size is None else train_size
+    recipe = replace(task.recipe, **changes)
+    return Run(task, loss, recipe, seed, size, treatment or Treatment())

@@ -28,17 +28,25 @@ class TensorBoard:
 
     def __init__(self, folder: Path, config: Json) -> None:
         summary = _need("torch.utils.tensorboard", "tensorboard")
-        self._writer: Any = summary.SummaryWriter(str(folder / "tensorboard"))
+        self._folder, self._summary = folder / "tensorboard", summary
+        self._writer: Any = None
+
+    def _open(self, step: int) -> Any:
+        """The log; what a killed process wrote from this step on is taken back."""
+        if self._writer is None:
+            self._writer = self._summary.SummaryWriter(str(self._folder), purge_step=step)
+        return self._writer
 
     def epoch(self, line: Json) -> None:
         """Add the numbers at the line's step."""
         for name, value in flat(line).items():
             if name not in ("epoch", "step"):
-                self._writer.add_scalar(name, value, line["step"])
+                self._open(line["step"]).add_scalar(name, value, line["step"])
 
     def close(self) -> None:
         """Flush the log."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 class WeightsAndBiases:

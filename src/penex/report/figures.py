@@ -20,6 +20,8 @@ _PALETTE = (
 _COLOURS = dict(zip(registry.LOSSES, _PALETTE, strict=True))
 _DASHES = ("-", "--", ":", "-.")
 _SHOWN = METRICS[:4]
+_NAMES = {"curves", "summary", "train_size"}
+_KINDS = ("png", "svg")
 
 Figure = Any  # matplotlib is imported when a figure is drawn
 
@@ -37,11 +39,14 @@ def write_all(results: Results) -> list[Path]:
     ]
     if len(results.train_sizes) > 1:
         drawings.append(("train_size", train_size))
+    for name in _NAMES - {name for name, _ in drawings}:  # of an earlier comparison
+        for kind in _KINDS:
+            (results.folder / f"{name}.{kind}").unlink(missing_ok=True)
     written = []
     for name, draw in drawings:
         with _style():
             figure = draw(results)
-            for kind in ("png", "svg"):
+            for kind in _KINDS:
                 buffer = io.BytesIO()
                 options = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 150}
                 figure.savefig(buffer, format=kind, **options)
@@ -181,8 +186,9 @@ def train_size(results: Results) -> Figure:
                 continue
             pairs = [mean_and_spread(list(row.values(metric.name).values())) for row in rows]
             means, spreads = np.array(pairs).T
+            shift = 1.025 ** (labels.index(label) - (len(labels) - 1) / 2)  # bars side by side
             axis.errorbar(
-                [row.train_size for row in rows],
+                [row.train_size * shift for row in rows],
                 means,
                 np.nan_to_num(spreads),
                 color=colour(rows[0].loss),

@@ -67,13 +67,23 @@ class Row:
         return [seed for seed, done in self.done.items() if done["status"] == "diverged"]
 
     def values(self, metric: str, part: str = "test") -> dict[int, float]:
-        """A metric of each completed run, by seed; one that is not finite is left out."""
+        """A metric of each completed run, by seed; one that is not finite is left out.
+
+        See `broken`: a mean of what is left would flatter.
+        """
         values = {
             seed: done[part][metric]
             for seed, done in self.done.items()
             if done["status"] == "completed"
         }
         return {seed: value for seed, value in values.items() if value is not None}
+
+    def broken(self, metric: str) -> bool:
+        """Whether a completed run's metric is not finite."""
+        return any(
+            done["status"] == "completed" and done["test"][metric] is None
+            for done in self.done.values()
+        )
 
     def spreads(self, metric: str) -> dict[int, float]:
         """The bootstrap spread of a metric on each run's test set, by seed."""
@@ -120,11 +130,17 @@ class Results:
             yield from row.records.values()
 
 
-def load(folder: Path) -> Results:
-    """The comparison in a task's folder, or a RecordError that says why it cannot be read."""
+def load(folder: Path, listing: Json | None = None) -> Results:
+    """The comparison in a task's folder, or a RecordError that says why it cannot be read.
+
+    Args:
+        folder: of the task.
+        listing: its runs; read from the folder unless given.
+    """
     path = folder / LISTING
     try:
-        listing = json.loads(path.read_bytes())
+        if listing is None:
+            listing = json.loads(path.read_bytes())
         if listing["format"] != FORMAT:
             raise RecordError(
                 f"{path} was written by another version of penex (record format "

@@ -9,6 +9,10 @@ from penex.report.results import Metric, Row
 
 LEVEL = 0.95
 
+# Differences that are all alike have no interval: accuracies lie on a lattice, and two or three
+# seeds may well hit the same step of it by chance.
+_EXACT = 1e-9
+
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """The mean and the standard deviation over seeds; NaN where there are too few.
@@ -25,8 +29,8 @@ class Interval(NamedTuple):
 
     Attributes:
         mean: of the differences.
-        low: NaN for fewer than two pairs.
-        high: NaN for fewer than two pairs.
+        low: NaN for fewer than two pairs, or differences that are all alike.
+        high: NaN likewise.
         pairs: how many seeds both have.
     """
 
@@ -53,7 +57,7 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Interva
     differences = [a[seed] - b[seed] for seed in a.keys() & b.keys()]
     mean, spread = mean_and_spread(differences)
     n = len(differences)
-    if n < 2:
+    if n < 2 or spread <= _EXACT * max(1.0, abs(mean)):
         return Interval(mean, math.nan, math.nan, n)
     from scipy.special import stdtrit  # a second of imports that --help need not pay
 
@@ -85,12 +89,14 @@ class Verdict(NamedTuple):
 def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     """The leader among losses all of whose runs completed; None if there is none.
 
-    A loss that diverged with some seed is no candidate: the mean of the lucky seeds flatters it.
+    A loss that diverged with some seed, or has a metric that is not finite, is no candidate: the
+    mean of the lucky seeds flatters it.
     """
     means = {
         row.label: mean_and_spread(list(values.values()))[0]
         for row in rows
-        if (values := row.values(metric.name)) and not row.diverged and not row.missing
+        if (values := row.values(metric.name))
+        and not (row.diverged or row.missing or row.broken(metric.name))
     }
     ranked = sorted(
         (row for row in rows if row.label in means),

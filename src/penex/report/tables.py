@@ -11,6 +11,8 @@ from penex.report.words import sentences
 
 def cell(row: Row, metric: Metric) -> str:
     """Mean ± standard deviation over seeds, or what there is."""
+    if row.broken(metric.name):
+        return "not finite"
     mean, spread = mean_and_spread(list(row.values(metric.name).values()))
     if math.isnan(mean):
         return "diverged" if row.diverged else "–"
@@ -68,8 +70,8 @@ def markdown(results: Results) -> str:
         parts.append(f"**{caption(results, size)}**\n\n" + "\n".join(lines))
     said = "\n".join(f"- {_escaped(sentence)}" for sentence in sentences(results))
     rule = (
-        "Bold: the best mean, where the 95 % interval of the seed-paired difference to the "
-        "runner-up excludes zero."
+        "Bold: the best mean among losses that completed with every seed, where the 95 % interval "
+        "of the seed-paired difference to the runner-up excludes zero."
     )
     command = f"\n\n`{results.command}`" if results.command else ""
     return "\n\n".join([*parts, rule, said]) + command + "\n"

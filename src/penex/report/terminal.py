@@ -25,7 +25,7 @@ from penex.report.words import sentences
 
 _LINE_SECONDS = 10.0
 _WIDTH = 110  # of a file or a pipe
-_SHOWN = METRICS[:4]
+_COLUMN = 18  # the width of a metric
 
 
 class Watcher(Protocol):
@@ -169,7 +169,7 @@ def watcher(total: int, *, writes: bool) -> Watcher:
 
 
 def _name(run: Run) -> str:
-    return f"{run.task} {run.loss} n={run.train_size} seed {run.seed}"
+    return f"{run.task.name} {run.loss} n={run.train_size} seed {run.seed}"
 
 
 def _progress(run: Run, line: Json) -> str:
@@ -187,11 +187,21 @@ def _ending(record: Record) -> str:
     return f"accuracy {accuracy:.4f}, cross-entropy {shown}, {done['wall_time']:.1f} s"
 
 
+class _Printer(Console):
+    """A console that leaves a reader who had enough to the command line."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def show(results: Results, file: TextIO | None = None) -> None:
-    """Print the table and what it says."""
-    console = Console(file=file or sys.stdout, highlight=False)
+    """Print the table and what it says; on a narrow terminal, as many metrics as fit."""
+    console = _Printer(file=file or sys.stdout, highlight=False)
     if not console.is_terminal:
-        console = Console(file=file or sys.stdout, highlight=False, width=_WIDTH)
+        console = _Printer(file=file or sys.stdout, highlight=False, width=_WIDTH)
+    names = max(len(tables.name(row)) for row in results.rows)
+    fitting = max(1, (console.width - names) // _COLUMN)
+    shown = METRICS[:4][:fitting]
     marked = False
     for size in results.train_sizes:
         rows = results.at(size)
@@ -199,11 +209,12 @@ def show(results: Results, file: TextIO | None = None) -> None:
         console.print(tables.caption(results, size), soft_wrap=True)
         table = Table(box=None, pad_edge=False)
         table.add_column("loss", no_wrap=True)
-        for metric in _SHOWN:
-            table.add_column(f"{metric.title} {'↑' if metric.higher else '↓'}", justify="right")
+        for metric in shown:
+            arrow = "↑" if metric.higher else "↓"
+            table.add_column(f"{metric.title} {arrow}", justify="right", no_wrap=True)
         for row in rows:
             cells = []
-            for metric in _SHOWN:
+            for metric in shown:
                 best = (row.label, metric.name) in bold
                 marked = marked or best
                 # The star is for where bold cannot be seen: a file, a screen reader.

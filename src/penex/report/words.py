@@ -39,6 +39,13 @@ def _lead(found: Verdict, where: str) -> str:
     start = _start(where, f"{metric.title}:")
     if found.clear:
         return f"{start} {first} is best, by {lead.mean:.4f} over {second} ({_range(lead)})."
+    if lead.mean == 0:
+        return f"{start} {first} and {second} are level."
+    if lead.pairs > 1 and math.isnan(lead.low):
+        return (
+            f"{start} no clear winner. {first} is ahead of {second} by {lead.mean:.4f} with every "
+            "seed, which is too few values to make an interval of."
+        )
     if lead.pairs < 2:
         return f"{start} {first} is ahead of {second} by {lead.mean:.4f}, with one seed."
     return (
@@ -59,15 +66,17 @@ def _against_ce(rows: list[Row], where: str) -> list[str]:
         change = paired_difference(penex.values(name), ce.values(name))
         if math.isnan(change.mean):
             return []
-        tail = f" [{change.low:+.4f}, {change.high:+.4f}]" if change.pairs > 1 else ""
+        known = not math.isnan(change.low)
+        tail = f" [{change.low:+.4f}, {change.high:+.4f}]" if known else ""
         parts.append(f"{metric.title} {change.mean:+.4f}{tail}")
     return [_start(where, f"{penex.title} minus {ce.title}:") + f" {', '.join(parts)}."]
 
 
 def _diverged(row: Row, where: str) -> str:
     reasons = [row.done[seed]["reason"] for seed in row.diverged]
-    count = f"{len(reasons)} of {len(row.done)}"
-    verb = "run" if len(row.done) == 1 else "runs"
+    total = len(row.done) + len(row.missing)
+    count = f"{len(reasons)} of {total}"
+    verb = "run" if total == 1 else "runs"
     return _start(where, f"{row.title}: {count} {verb} diverged; {reasons[0]}.")
 
 

@@ -1,30 +1,91 @@
 """What a task trains on, wherever it came from."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+_CHUNK = 4096
 
-@dataclass(frozen=True)
-class Part:
-    """A part of a data set.
+
+class Examples(NamedTuple):
+    """Examples as they were read.
 
     Attributes:
-        inputs: (N, ...), uint8 or floating point, as they were read.
+        inputs: (N, ...), uint8 or floating point.
         targets: class indices, (N).
     """
 
     inputs: Tensor
     targets: Tensor
 
-    def __len__(self) -> int:
-        return len(self.targets)
 
-    def to(self, device: torch.device) -> "Part":
-        """The part on another device."""
-        return Part(self.inputs.to(device), self.targets.to(device))
+@dataclass(frozen=True)
+class Collection:
+    """A data set before it is split.
+
+    Attributes:
+        train: the examples, or those for training where the others came apart.
+        classes: the name of each class.
+        val: examples for validation, if they came apart.
+        test: examples for testing, if they came apart.
+        mean: what to take from each channel; None to compute it from the training part.
+        std: what to divide each channel by; None likewise.
+        facts: where the data came from and their checksums, for the record.
+        notes: sentences for the user: what was left out, what looks odd.
+    """
+
+    train: Examples
+    classes: tuple[str, ...]
+    val: Examples | None = None
+    test: Examples | None = None
+    mean: Tensor | None = None
+    std: Tensor | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, Examples]:
+        """The parts that are there, by name."""
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def to(self, device: torch.device) -> "Collection":
+        """The data on another device, still as they were read: uint8 stays uint8."""
+        moved = {
+            name: Examples(part.inputs.to(device), part.targets.to(device))
+            for name, part in self.parts.items()
+        }
+        return replace(self, **moved)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a data set: some rows of inputs that it shares with the other parts.
+
+    Attributes:
+        inputs: all inputs, as they were read.
+        index: the rows of this part.
+        targets: the class index of each of them.
+    """
+
+    inputs: Tensor
+    index: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def batch(self, rows: Tensor) -> Tensor:
+        """The inputs of some of this part's rows."""
+        return self.inputs[self.index[rows]]
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """All inputs of this part, in order."""
+        for index in torch.split(self.index, size):
+            yield self.inputs[index]
 
 
 @dataclass(frozen=True)
@@ -54,32 +115,33 @@ class Data:
         """The shape of one input."""
         return tuple(self.train.inputs.shape[1:])
 
-    def to(self, device: torch.device) -> "Data":
-        """The data on another device, still as they were read: uint8 stays uint8."""
-        return replace(
-            self,
-            train=self.train.to(device),
-            val=self.val.to(device),
-            test=self.test.to(device),
-            mean=self.mean.to(device),
-            std=self.std.to(device),
-        )
-
     def normalise(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
         """A batch as the model sees it: (x - mean) / std, computed where the batch lies."""
         return inputs.to(dtype).sub(self.mean.to(dtype)).div_(self.std.to(dtype))
 
 
-def channel_statistics(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel of (N, C, ...), shaped to broadcast.
+def channel_statistics(part: Part) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel of (N, C, ...) inputs, shaped to broadcast.
 
-    A channel that never changes has the standard deviation 1, so that it becomes 0.
+    In float64, a chunk at a time. A channel that never changes has the standard deviation 1, so
+    that it becomes 0.
 
-    >>> mean, std = channel_statistics(torch.tensor([[[0, 2]], [[4, 6]]], dtype=torch.uint8))
-    >>> mean, std.square()
-    (tensor([[3.]], dtype=torch.float64), tensor([[5.]], dtype=torch.float64))
+    >>> images = torch.tensor([[[1, 5]], [[1, 5]]], dtype=torch.uint8)
+    >>> mean, std = channel_statistics(Part(images, torch.arange(2), torch.zeros(2).long()))
+    >>> mean.tolist(), std.tolist()
+    ([[3.0]], [[2.0]])
     """
-    dims = [0, *range(2, inputs.dim())]
-    wide = inputs.double()
-    mean, std = wide.mean(dims, keepdim=True)[0], wide.std(dims, correction=0, keepdim=True)[0]
+    wide = torch.float32 if part.inputs.device.type == "mps" else torch.float64
+    dims = [0, *range(2, part.inputs.dim())]
+    count = len(part) * part.inputs[0, 0].numel()
+
+    def mean_of(power: int, centre: Tensor | float) -> Tensor:
+        sums = [
+            (x.to(wide) - centre).pow(power).sum(dims, keepdim=True)[0]
+            for x in part.batches(_CHUNK)
+        ]
+        return torch.stack(sums).sum(0) / count
+
+    mean = mean_of(1, 0.0)
+    std = mean_of(2, mean).sqrt()
     return mean, std.where(std > 0, 1.0)

@@ -1,10 +1,9 @@
 """Splits: seeded, and stratified by construction."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from penex.lab.data import Collection, Data, Examples, Part, channel_statistics
 from penex.lab.errors import LabError
 
 
@@ -29,16 +28,62 @@ def stratified_order(targets: Tensor, generator: torch.Generator) -> Tensor:
     return place.argsort(stable=True)
 
 
-def stratified_split(targets: Tensor, sizes: Sequence[int], seed: int) -> list[Tensor]:
-    """The indices of parts with the given sizes; the last part's size may be -1 for the rest.
+def split(
+    collection: Collection,
+    seed: int,
+    train_size: int | None,
+    *,
+    val: float = 0.2,
+    test: float = 0.2,
+) -> Data:
+    """Split a data set by a seed: test first, then validation, then training.
 
-    >>> parts = stratified_split(torch.arange(2).repeat(10), (10, 4, -1), seed=0)
-    >>> [len(part) for part in parts]
-    [10, 4, 6]
+    What came apart stays apart. A smaller training set is a part of the larger one, and the other
+    parts do not depend on its size.
+
+    Args:
+        collection: the data.
+        seed: decides who goes where.
+        train_size: how many examples to train on; None for all that are left.
+        val: how many to validate on, or, below 1, which share of what is not for testing.
+        test: how many to test on, or, below 1, which share.
     """
-    rest = len(targets) - sum(size for size in sizes if size >= 0)
-    if rest < 0:
-        raise LabError(f"{len(targets)} examples cannot be split into {list(sizes)}.")
-    order = stratified_order(targets, torch.Generator().manual_seed(seed))
-    wanted = [size if size >= 0 else rest for size in sizes]
-    return list(torch.split(order[: sum(wanted)], wanted))
+    pool = collection.train
+    order = stratified_order(pool.targets.cpu(), torch.Generator().manual_seed(seed))
+    order = order.to(pool.targets.device)
+    tested = 0 if collection.test else _count(test, len(order))
+    validated = 0 if collection.val else _count(val, len(order) - tested)
+    left = len(order) - tested - validated
+    wanted = left if train_size is None else train_size
+    if not len(collection.classes) <= wanted <= left:
+        raise LabError(
+            f"There are {left} examples to train on, and each of the {len(collection.classes)} "
+            f"classes needs one; got a training size of {wanted}."
+        )
+    cut = tested + validated
+    train = _part(pool, order[cut : cut + wanted])
+    mean, std = collection.mean, collection.std
+    if mean is None or std is None:
+        mean, std = channel_statistics(train)
+    return Data(
+        train=train,
+        val=_whole(collection.val) if collection.val else _part(pool, order[tested:cut]),
+        test=_whole(collection.test) if collection.test else _part(pool, order[:tested]),
+        classes=collection.classes,
+        mean=mean.to(train.inputs.device),
+        std=std.to(train.inputs.device),
+        facts=collection.facts,
+    )
+
+
+def _count(wanted: float, n: int) -> int:
+    return round(wanted * n) if wanted < 1 else int(wanted)
+
+
+def _part(examples: Examples, index: Tensor) -> Part:
+    return Part(examples.inputs, index, examples.targets[index])
+
+
+def _whole(examples: Examples) -> Part:
+    index = torch.arange(len(examples.targets), device=examples.targets.device)
+    return Part(examples.inputs, index, examples.targets)

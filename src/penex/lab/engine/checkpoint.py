@@ -78,7 +78,10 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
         position.history.copy_(history)
         _set_random_states(tensors, learner.device)
         learner.load({k: v for k, v in tensors.items() if not k.startswith("random.")})
-        position.epoch, position.step = int(place["epoch"]), int(place["step"])
+        epoch, step, steps = int(place["epoch"]), int(place["step"]), len(history)
+        if not (0 <= step < steps and epoch * steps + step == int(learner.count.item())):
+            raise ValueError("its position is not that of its tensors")
+        position.epoch, position.step = epoch, step
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise RecordError(
             f"The checkpoint in {folder} cannot be read ({error}). Remove the folder to train this "

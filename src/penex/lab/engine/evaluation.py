@@ -17,7 +17,7 @@ def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
     learner.train(False)
     rows = []
     with torch.no_grad():
-        for inputs in torch.split(part.inputs, _BATCH):
+        for inputs in part.batches(_BATCH):
             batch = data.normalise(inputs, learner.dtype)
             with torch.autocast(
                 learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from penex.lab.errors import LabError
+
 
 def rank() -> int:
     """This process's number; 0 where it is alone."""
@@ -46,6 +48,12 @@ def agree(wish: bool, device: torch.device) -> bool:
     return bool(flag.item())
 
 
+def all_or_none(error: Exception | None, device: torch.device) -> None:
+    """Raise an error of one process in all of them, so that none waits for another for ever."""
+    if agree(error is not None, device):
+        raise error or LabError("Another process of this run met an error.")
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
     """Join the other processes if torchrun started this one; leave them at the end."""
@@ -58,6 +66,7 @@ def joined(device: torch.device) -> Iterator[None]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
+        dist.barrier()  # one that leaves while another still writes would take it down
     finally:
         dist.destroy_process_group()
 

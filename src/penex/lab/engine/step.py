@@ -28,15 +28,18 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
         row: where the step's numbers go.
     """
     learner.grad.zero_()
-    micros = index.tensor_split(min(learner.recipe.accumulate, len(index)))
-    values, largest = [], []
-    for k, micro in enumerate(micros):
-        last = k == len(micros) - 1
-        with nullcontext() if last else _no_sync(learner):
+    micros = index.tensor_split(learner.recipe.accumulate)
+    last = min(len(micros), len(index)) - 1
+    values: list[Tensor] = []
+    largest: list[Tensor] = []
+    for micro in micros[: last + 1]:
+        with nullcontext() if len(values) == last else _no_sync(learner):
             value, logits = _forward(learner, data, micro, index)
             torch.autograd.backward(value)
         values.append(value.detach())
         largest.append(logits.detach().abs().amax() if logits.numel() else logits.new_zeros(()))
+    for _ in micros[last + 1 :]:  # a loss that counts micro-batches must see the empty ones too
+        learner.loss(logits.detach()[:0], data.train.targets[:0])
     norm = optimizers.clip_(learner.grad, learner.recipe.clip)
     learner.count.add_(1)
     learner.update(learner.theta, learner.grad, learner.slots, rate, learner.count)
@@ -62,7 +65,7 @@ def _forward(learner: Learner, data: Data, micro: Tensor, batch: Tensor) -> tupl
     own = micro[start:stop]
     for layer in learner.dropouts:
         layer.share = None if ranks.world() == 1 else (start, len(micro))
-    inputs = data.normalise(data.train.inputs[own], learner.dtype)
+    inputs = data.normalise(data.train.batch(own), learner.dtype)
     targets = data.train.targets[own]
     with torch.autocast(learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast):
         logits: Tensor = learner.model(inputs)

@@ -1,1 +1,70 @@
-"""The networks that tasks train."""
+"""The networks that tasks train, by name; a user's own as module:factory."""
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torch import nn
+
+from penex.lab.errors import LabError, unknown
+from penex.lab.models.cnn import cnn
+from penex.lab.models.mlp import mlp
+from penex.lab.models.resnet import resnet18
+
+Build = Callable[[Sequence[int], int], nn.Module]
+
+MODELS: dict[str, Build] = {"cnn": cnn, "resnet18": resnet18, "mlp": mlp}
+
+_CNN_SIDE = 64  # the paper's network up to this many pixels, ResNet-18 above
+
+
+def default(shape: Sequence[int]) -> str:
+    """The network for inputs of a shape.
+
+    >>> default((3, 32, 32)), default((3, 128, 128)), default((4,))
+    ('cnn', 'resnet18', 'mlp')
+    """
+    if len(shape) != 3 or min(shape[1:]) < 8:
+        return "mlp"
+    return "cnn" if max(shape[1:]) <= _CNN_SIDE else "resnet18"
+
+
+def find(name: str) -> Build:
+    """The network of a name: (shape of an input, number of logits) -> nn.Module."""
+    if ":" not in name:
+        if name not in MODELS:
+            raise unknown("model", name, [*MODELS, "module:factory"])
+        return MODELS[name]
+    module, _, factory = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # python -m has it, a console script has not
+    try:
+        made: Build = getattr(importlib.import_module(module), factory)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LabError(
+            f"The model {name!r} cannot be imported: {error}. Write module:factory, where "
+            "factory(shape, n_out) gives an nn.Module."
+        ) from error
+
+    def build(shape: Sequence[int], n_out: int) -> nn.Module:
+        try:
+            model = made(shape, n_out)
+        except Exception as error:
+            raise LabError(f"{name}({tuple(shape)}, {n_out}) raised {error!r}.") from error
+        if not isinstance(model, nn.Module):
+            raise LabError(f"{name} gave a {type(model).__name__}, not an nn.Module.")
+        return model
+
+    return build
+
+
+def source(name: str) -> str | None:
+    """A checksum of a user's own model file: when it changes, so do the runs."""
+    if ":" not in name:
+        return None
+    find(name)
+    path = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else None

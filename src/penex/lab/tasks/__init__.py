@@ -3,11 +3,12 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
 from penex import registry
-from penex.lab.data import Data
+from penex.lab.data import Collection
 from penex.lab.errors import unknown
 from penex.lab.recipe import Recipe
 
@@ -16,18 +17,24 @@ def _registered_search() -> dict[str, tuple[registry.Parameter, ...]]:
     return {name: entry.parameters for name, entry in registry.LOSSES.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """What is trained on what.
 
     Attributes:
         name: the name on the command line and on disk.
         title: the task in a line.
-        load: (seed, train_size) -> the data; the seed decides the split.
+        collect: () -> the data, not yet split.
         train_size: the number of training examples unless the user says otherwise.
         model: the name of the network, for the record.
         build: (shape of an input, number of logits) -> the network.
         recipe: how it is trained.
+        val: how many examples to validate on, or which share of those not for testing; the
+            paper's share.
+        test: how many examples to test on, or which share, if no test set came with the data.
+        preprocessing: how a new file becomes an input: its kind (``images``, ``table``,
+            ``arrays``) and what that needs.
+        identity: what else decides a result: the checksum of a user's data, how they are read.
         rates: learning rates of losses that have their own.
         search: what is tuned for each loss, and between which edges.
         paper: the paper's numbers, by loss and metric.
@@ -35,11 +42,15 @@ class Task:
 
     name: str
     title: str
-    load: Callable[[int, int], Data]
+    collect: Callable[[], Collection]
     train_size: int
     model: str
     build: Callable[[Sequence[int], int], nn.Module]
     recipe: Recipe
+    val: float = 0.2
+    test: float = 0.2
+    preprocessing: Mapping[str, Any] = field(default_factory=lambda: {"kind": "arrays"})
+    identity: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

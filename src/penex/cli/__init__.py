@@ -1,0 +1,68 @@
+"""The command line: one function a command; it parses, calls and prints."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import tyro
+
+from penex.cli import training
+from penex.cli.reading import data
+from penex.cli.training import compare, train
+from penex.cli.using import export, predict
+from penex.lab.errors import Interrupted, LabError
+
+_INTERRUPTED = 130
+
+
+def doctor() -> None:
+    """Say what is installed, which device there is, and what is missing for which command."""
+    from penex.report import health
+
+    print(health.report())
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "compare": compare,
+    "train": train,
+    "predict": predict,
+    "export": export,
+    "data": data,
+    "doctor": doctor,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The `penex` command."""
+    training.given[:] = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our signs is no error
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            COMMANDS,
+            prog="penex",
+            description="A laboratory for losses: PENEX and what it is judged against.",
+            args=arguments,
+            config=(tyro.conf.OmitArgPrefixes,),
+        )
+    except LabError as error:
+        _end(2, f"penex: {error}")
+    except BrokenPipeError:  # a reader like head had enough; every file is written by now
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        what = error.strerror or error
+        _end(2, f"penex: Cannot read or write{where}: {what}. What is there is kept.")
+    except Interrupted:
+        _end(_INTERRUPTED, f"Stopped. To go on: {training.command_line()}")
+    except KeyboardInterrupt:
+        _end(_INTERRUPTED, f"\nStopped. To go on: {training.command_line()}")
+
+
+def _end(code: int, sentence: str) -> NoReturn:
+    if training.writes():
+        print(sentence, file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,131 @@
+"""Options that commands share."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from penex.lab.data.noise import Kind, LabelNoise
+from penex.lab.errors import LabError
+from penex.lab.recipe import DType, OptimizerName, Precision, ScheduleName
+from penex.lab.runs import Treatment
+
+if TYPE_CHECKING:
+    from penex.lab.tasks import Task
+
+
+def hinted(metavar: str, hint: str = "") -> Any:
+    """An option shown with this word, and this hint instead of its default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint)
+
+
+def task_default(metavar: str) -> Any:
+    """An option whose default is the task's."""
+    return hinted(metavar, "(default: the task's)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What is changed in the task's recipe.
+
+    Attributes:
+        epochs: passes over the training data.
+        lr: learning rate.
+        optimizer: how the parameters move.
+        batch_size: examples a step.
+        schedule: of the learning rate; cosine and linear fall to 0.
+        warmup_epochs: how long the learning rate rises.
+        clip: largest norm of the gradient; inf for no limit.
+        accumulate: micro-batches a step, to save memory.
+        weight_decay: of the parameters.
+        momentum: of sgd.
+        matmul_precision: of float32 matrix products.
+        autocast: run the model in bfloat16 where that is safe.
+        dtype: of the parameters.
+    """
+
+    epochs: Annotated[int | None, task_default("N")] = None
+    lr: Annotated[float | None, task_default("RATE")] = None
+    optimizer: Annotated[OptimizerName | None, task_default("adam|adamw|sgd")] = None
+    batch_size: Annotated[int | None, task_default("N")] = None
+    schedule: Annotated[ScheduleName | None, task_default("constant|cosine|linear")] = None
+    warmup_epochs: Annotated[float | None, task_default("EPOCHS")] = None
+    clip: Annotated[float | None, task_default("NORM")] = None
+    accumulate: Annotated[int | None, task_default("N")] = None
+    weight_decay: Annotated[float | None, task_default("DECAY")] = None
+    momentum: Annotated[float | None, task_default("MOMENTUM")] = None
+    matmul_precision: Annotated[Precision | None, task_default("highest|high|medium")] = None
+    autocast: Annotated[bool | None, task_default("True|False")] = None
+    dtype: Annotated[DType | None, task_default("float32|float64")] = None
+
+    def given(self) -> dict[str, Any]:
+        """What the user gave."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """What to train on, and what is done to it.
+
+    Attributes:
+        data: your own data: a folder with a folder of images for each class (perhaps under train,
+            val and test), an .npz, a .csv, an archive of such a folder, or official CIFAR or
+            MedMNIST files.
+        image_size: the side of the square that images are brought to.
+        label_column: the column of a .csv that holds the class.
+        model: cnn, resnet18, mlp, or your own as module:factory, called with the shape of an input
+            and the number of classes.
+        label_noise: the share of labels to make wrong on purpose.
+        noise_kind: flip draws another class, in training only; resample draws any class, in
+            training and validation.
+        class_weights: balanced makes rare classes count as much as common ones.
+    """
+
+    data: Annotated[Path | None, hinted("PATH")] = None
+    image_size: Annotated[int | None, hinted("PIXELS", "(default: 32 or 64, by the files)")] = None
+    label_column: Annotated[str | None, hinted("NAME")] = None
+    model: Annotated[str | None, hinted("MODEL", "(default: by the task or the data)")] = None
+    label_noise: Annotated[float | None, hinted("RATE")] = None
+    noise_kind: Kind = "flip"
+    class_weights: Annotated[Literal["balanced"] | None, hinted("balanced")] = None
+
+    def task(self, name: str | None) -> "Task":
+        """The task that is meant: a named one, or one made of the user's data."""
+        from penex.cli import reading
+        from penex.lab import models, tasks
+
+        if self.data is not None:
+            if name is not None:
+                raise LabError(f"Give the task {name!r} or --data, not both.")
+            return reading.own_task(self)
+        if self.image_size is not None or self.label_column is not None:
+            raise LabError("--image-size and --label-column are for --data.")
+        task = tasks.find(name or "digits")
+        if self.model is None:
+            return task
+        source = models.source(self.model)
+        identity = {**task.identity, **({"model_source": source} if source else {})}
+        build = models.find(self.model)
+        return dataclasses.replace(task, model=self.model, build=build, identity=identity)
+
+    def treatment(self) -> Treatment:
+        """What is done to the data."""
+        noise = None
+        if self.label_noise is not None:
+            noise = LabelNoise(self.label_noise, self.noise_kind)
+        return Treatment(noise, self.class_weights)
+
+
+UNCHANGED = Changes()
+NO_DATA = DataOptions()
+
+Recipe = Annotated[Changes, tyro.conf.arg(name="")]
+OwnData = Annotated[DataOptions, tyro.conf.arg(name="")]
+TaskName = Annotated[
+    str | None, tyro.conf.Positional, hinted("[TASK]", "(default: digits, unless --data)")
+]
+LossNames = Annotated[tuple[str, ...], tyro.conf.arg(metavar="LOSS [LOSS ...]")]
+Sizes = Annotated[tuple[int, ...], hinted("N [N ...]", "(default: the task's)")]
+Size = Annotated[int | None, task_default("N")]
+Tracker = Annotated[str | None, hinted("tensorboard|wandb")]

@@ -1,0 +1,200 @@
+"""penex compare and penex train."""
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penex.cli.options import (
+    NO_DATA,
+    UNCHANGED,
+    LossNames,
+    OwnData,
+    Recipe,
+    Size,
+    Sizes,
+    TaskName,
+    Tracker,
+)
+from penex.lab.compare import FIVE, Comparison
+
+if TYPE_CHECKING:
+    import torch
+
+    from penex.lab.records import Record
+    from penex.lab.runs import Run
+    from penex.lab.training import Hooks
+
+
+def compare(
+    task: TaskName = None,
+    /,
+    losses: LossNames = FIVE,
+    seeds: int = 3,
+    train_size: Sizes = (),
+    device: str = "auto",
+    out: Path = Path("runs"),
+    save_seconds: float = 30.0,
+    track: Tracker = None,
+    own: OwnData = NO_DATA,
+    recipe: Recipe = UNCHANGED,
+) -> None:
+    """Train every loss with every seed, print the table, say which one won.
+
+    Runs that are done are not repeated, a run that was stopped goes on where it was. Records,
+    table (Markdown, CSV) and figures (PNG, SVG) lie in OUT/TASK.
+
+    Args:
+        task: what to train on.
+        losses: names from the registry, with arguments if you like: penex:alpha=0.03.
+        seeds: how many; each decides initialisation, split, order and dropout.
+        train_size: how many training examples; several numbers repeat the comparison for each.
+        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
+        out: the folder for records.
+        save_seconds: how often to save a checkpoint while training.
+        track: also log to tensorboard or wandb.
+        own: data.
+        recipe: changes.
+    """
+    from penex.lab.compare import compare as carry_out
+
+    chosen = own.task(task)
+    comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), own.treatment())
+    planned = comparison.runs()
+    began = time.monotonic()
+    with _session(device, track, out, len(planned), save_seconds) as session:
+        listing = carry_out(
+            comparison,
+            out,
+            session.device,
+            command=command_line(),
+            hooks=session.hooks,
+            done=session.done,
+        )
+    if writes():
+        _report(out / chosen.name, listing, time.monotonic() - began)
+
+
+def train(
+    task: TaskName = None,
+    /,
+    *,
+    loss: str,
+    seed: int = 0,
+    train_size: Size = None,
+    device: str = "auto",
+    out: Path = Path("runs"),
+    save_seconds: float = 30.0,
+    track: Tracker = None,
+    own: OwnData = NO_DATA,
+    recipe: Recipe = UNCHANGED,
+) -> None:
+    """Train one run, or what is left of it, and print its metrics.
+
+    Args:
+        task: what to train on.
+        loss: a name from the registry, with arguments if you like: penex:alpha=0.03.
+        seed: decides initialisation, split, order and dropout.
+        train_size: how many training examples; the task's own number unless given.
+        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
+        out: the folder for records.
+        save_seconds: how often to save a checkpoint while training.
+        track: also log to tensorboard or wandb.
+        own: data.
+        recipe: changes.
+    """
+    from penex.lab import runs, training
+    from penex.lab.records import Record
+
+    spec = runs.LossSpec.parse(loss)
+    run = runs.plan(own.task(task), spec, seed, train_size, recipe.given(), own.treatment())
+    with _session(device, track, out, 1, save_seconds) as session:
+        reused = Record.of(out, run.config).is_done
+        record = training.train(run, out, session.device, session.hooks)
+        session.done(run, record, reused)
+    if writes():
+        done = record.done()
+        for part in ("validation", "test"):
+            for name, value in done.get(part, {}).items():
+                spread = done[f"{part}_spread"][name]
+                print(f"{part:10} {name:14} {value:.4f} [bootstrap {spread:.4f}]")
+        print(f"Record: {record.folder}")
+
+
+given: list[str] = []  # the words after penex; main sets them
+
+
+def command_line() -> str:
+    """The command as the user gave it."""
+    start = ["penex"]
+    if "LOCAL_WORLD_SIZE" in os.environ:
+        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "-m", "penex"]
+    return shlex.join([*start, *given])
+
+
+def writes() -> bool:
+    """Whether this process is the one that prints and writes: torchrun starts several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+class _Session(NamedTuple):
+    """What a command that trains needs."""
+
+    device: "torch.device"
+    hooks: "Hooks"
+    done: "Callable[[Run, Record, bool], None]"
+
+
+@contextlib.contextmanager
+def _session(
+    device: str, track: str | None, out: Path, total: int, save_seconds: float
+) -> Iterator[_Session]:
+    """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C."""
+    from penex.lab import environment
+    from penex.lab.engine import ranks
+    from penex.lab.sinks import Tracker
+    from penex.lab.stop import stoppable
+    from penex.lab.training import Hooks
+    from penex.report import terminal
+
+    tracker = Tracker(track, out)
+    place = environment.device_of(device)
+
+    def begin(run: "Run", epochs: int) -> None:
+        tracker.begin(run.config)
+        watch.begin(run, epochs)
+
+    def epoch(run: "Run", line: dict[str, Any]) -> None:
+        tracker.epoch(line)
+        watch.epoch(run, line)
+
+    def done(run: "Run", record: "Record", reused: bool) -> None:
+        tracker.close()
+        watch.done(run, record, reused)
+
+    with (
+        ranks.joined(place),
+        terminal.watcher(total, writes=writes()) as watch,
+        stoppable() as stop,
+        contextlib.closing(tracker),
+    ):
+        yield _Session(place, Hooks(begin, epoch, stop, save_seconds), done)
+
+
+def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
+    """Write the table and the figures beside the records; then print."""
+    from penex.lab import files
+    from penex.report import figures, results, tables, terminal
+
+    found = results.load(folder, listing)
+    files.write(folder / "comparison.md", tables.markdown(found).encode())
+    files.write(folder / "comparison.csv", tables.as_csv(found).encode())
+    drawn = figures.write_all(found)
+    terminal.show(found)
+    print(
+        f"\n{seconds:.0f} s. In {folder}: comparison.md, comparison.csv, "
+        f"{', '.join(path.name for path in drawn)}, and a record of every run."
+    )

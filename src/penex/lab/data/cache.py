@@ -1,0 +1,75 @@
+"""Decoded data, kept so that the second start need not decode them again."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penex.lab import files
+
+Array = np.ndarray[Any, Any]
+
+
+def root() -> Path:
+    """The folder of the cache: PENEX_CACHE, or penex in the user's cache folder."""
+    if "PENEX_CACHE" in os.environ:
+        return Path(os.environ["PENEX_CACHE"])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "penex"
+
+
+class Entry:
+    """An array of bytes and what is known of it, under a key.
+
+    The array is written first; the JSON beside it, with the array's checksum, makes it valid.
+
+    Args:
+        key: stands for everything that decides the content.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._array = root() / f"{key}.npy"
+        self._facts = root() / f"{key}.json"
+        self._beside = self._array.with_name(f".{key}.{os.getpid()}.tmp")
+
+    def facts(self) -> dict[str, Any] | None:
+        """What is known of the array; None if it is not there or not as it was written."""
+        try:
+            facts: dict[str, Any] = json.loads(self._facts.read_bytes())
+            if facts.pop("sha256") != _sha256(self._array):
+                return None
+        except (OSError, ValueError, KeyError):
+            return None
+        return facts
+
+    def array(self) -> Array:
+        """The array, read as it is needed."""
+        array: Array = np.load(self._array, mmap_mode="r", allow_pickle=False)
+        return array
+
+    @contextlib.contextmanager
+    def writing(self, shape: tuple[int, ...]) -> Iterator[Array]:
+        """A new array of bytes to fill; on an error nothing is left."""
+        root().mkdir(parents=True, exist_ok=True)
+        try:
+            array = np.lib.format.open_memmap(self._beside, "w+", dtype=np.uint8, shape=shape)
+            yield array
+            array.flush()
+            self._beside.replace(self._array)
+        except BaseException:
+            self._beside.unlink(missing_ok=True)
+            raise
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Make the array valid, with what is known of it."""
+        files.write_json(self._facts, {**facts, "sha256": _sha256(self._array)})
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

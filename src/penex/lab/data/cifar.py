@@ -1,0 +1,117 @@
+"""CIFAR-10 and CIFAR-100 as their official Python files: pickles, read without running code."""
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from penex.lab.data import Collection, Examples
+from penex.lab.data.catalogue import checksum_note
+from penex.lab.errors import LabError
+
+# What a pickled numpy array is made of, in any version of numpy: nothing else is ever called.
+_ALLOWED = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("_codecs", "encode"),
+}
+
+_TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it would call {module}.{name}, which no data set needs")
+        return super().find_class(module, name)
+
+
+def unpickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a pickle of arrays, lists, numbers and text; anything else is refused."""
+    try:
+        value = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+    except FileNotFoundError as error:
+        raise LabError(f"{path} is missing: the data set is not complete.") from error
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle raises all kinds
+        raise LabError(
+            f"{path} cannot be read: {str(error) or type(error).__name__}. Get it again "
+            "(penex data get)."
+        ) from error
+    if not isinstance(value, dict):
+        raise LabError(f"{path} is not one of CIFAR's files: it holds a {type(value).__name__}.")
+    return {k.decode() if isinstance(k, bytes) else str(k): v for k, v in value.items()}
+
+
+def _images(paths: list[Path], label: str) -> Examples:
+    images, labels = [], []
+    for path in paths:
+        content = unpickle(path)
+        data, targets = content.get("data"), content.get(label)
+        if (
+            not isinstance(data, np.ndarray)
+            or data.dtype != np.uint8
+            or data.ndim != 2
+            or data.shape[1] != 3072
+            or targets is None
+            or len(targets) != len(data)
+        ):
+            raise LabError(
+                f"{path} is not one of CIFAR's files: it needs data (N x 3072 bytes) and {label}."
+            )
+        images.append(data.reshape(-1, 3, 32, 32))
+        labels.append(np.asarray(targets, dtype=np.int64))
+    return Examples(
+        torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels))
+    )
+
+
+def is_cifar10(folder: Path) -> bool:
+    """Whether a folder holds CIFAR-10's Python files, or some of them."""
+    return (folder / "data_batch_1").is_file() or (folder / "batches.meta").is_file()
+
+
+def is_cifar100(folder: Path) -> bool:
+    """Whether a folder holds CIFAR-100's Python files, or some of them."""
+    return (folder / "meta").is_file() and (folder / "train").is_file()
+
+
+def read_cifar10(folder: Path) -> Collection:
+    """CIFAR-10: 50,000 images to train on and 10,000 to test on, 32 pixels, 10 classes."""
+    train = [folder / f"data_batch_{k}" for k in range(1, 6)]
+    meta = folder / "batches.meta"
+    names = unpickle(meta).get("label_names", _TEN) if meta.exists() else _TEN
+    return _collection("cifar10", folder, train, [folder / "test_batch"], "labels", names)
+
+
+def read_cifar100(folder: Path, *, coarse: bool = False) -> Collection:
+    """CIFAR-100: the same sizes, 100 fine or 20 coarse classes."""
+    kind = "coarse" if coarse else "fine"
+    names = unpickle(folder / "meta").get(f"{kind}_label_names", [])
+    return _collection(
+        "cifar100", folder, [folder / "train"], [folder / "test"], f"{kind}_labels", names
+    )
+
+
+def _collection(
+    name: str, folder: Path, train: list[Path], test: list[Path], label: str, names: list[Any]
+) -> Collection:
+    trained, tested = _images(train, label), _images(test, label)
+    classes = tuple(n.decode() if isinstance(n, bytes) else str(n) for n in names)
+    highest = int(max(trained.targets.max(), tested.targets.max()))
+    if highest >= len(classes):
+        raise LabError(f"{folder}: a label is {highest}, but there are {len(classes)} class names.")
+    sums, note = checksum_note(name, [*train, *test])
+    return Collection(
+        trained,
+        classes=classes,
+        test=tested,
+        facts={"source": name, "md5": sums},
+        notes=(note,) if note else (),
+    )

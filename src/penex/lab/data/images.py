@@ -1,0 +1,250 @@
+"""A folder of images, one folder a class, decoded once into a cache."""
+
+import hashlib
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from penex.lab import environment, files
+from penex.lab.data import Collection, Examples, cache
+from penex.lab.errors import LabError
+
+PARTS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+_SIZES = (32, 64)
+_SMALL = 48  # a median shorter side up to this is trained at 32 pixels
+_SAMPLE = 200
+_NAMED = 5
+_SMOOTH = Image.Resampling.BICUBIC
+
+Array = np.ndarray[Any, Any]
+Progress = Callable[[int, int], None]
+
+
+class Found(NamedTuple):
+    """An image file: which part and class its folder says."""
+
+    part: str
+    label: str
+    path: Path
+
+
+@dataclass
+class Listing:
+    """The image files of a folder, and what else was seen.
+
+    Attributes:
+        root: the folder.
+        found: the image files, sorted.
+        labels: every class, those without images too.
+        others: files that are no images by their name.
+    """
+
+    root: Path
+    found: list[Found] = field(default_factory=list)
+    labels: set[str] = field(default_factory=set)
+    others: int = 0
+
+
+def list_images(root: Path) -> Listing:
+    """The images of root/<class>/ or, if there is a training folder, root/<part>/<class>/."""
+    listing = Listing(root)
+    folders = {path.name.lower(): path for path in _folders(root)}
+    parts = {
+        part: folders[name] for part, names in PARTS.items() for name in names if name in folders
+    }
+    if "train" not in parts:
+        parts = {"train": root}
+    known = set(Image.registered_extensions())
+    for part, folder in parts.items():
+        for label in _folders(folder):
+            listing.labels.add(label.name)
+            for path in sorted(label.rglob("*")):
+                if path.name.startswith(".") or not path.is_file():
+                    continue
+                if path.suffix.lower() in known:
+                    listing.found.append(Found(part, label.name, path))
+                else:
+                    listing.others += 1
+    if not listing.found:
+        raise LabError(
+            f"There are no images in {root}: it needs a folder for each class with image files in "
+            "it, or train/, val/ and test/ with such folders."
+        )
+    return listing
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
+    """An image file as (3, size, size) uint8, whether it is grey, and its own width and height.
+
+    Turned as its EXIF orientation says, transparency on white, the middle cut out as a square.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
+        with Image.open(io.BytesIO(content)) as opened:
+            original = opened.size
+            image: Image.Image = ImageOps.exif_transpose(opened)
+            if image.mode.startswith("I") or image.mode == "F":
+                image = _eight_bits(image)
+            grey = image.mode in ("1", "L", "LA", "La")
+            if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+                image = image.convert("RGBA")
+                white = Image.new("RGBA", image.size, "white")
+                image = Image.alpha_composite(white, image)
+            image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
+    return np.asarray(image).transpose(2, 0, 1), grey, original
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """A 16-bit, 32-bit or floating-point grey image in 8 bits; Pillow alone would cut it off."""
+    values = np.asarray(image, dtype=np.float64)
+    largest = 65535.0 if image.mode.startswith("I") and values.max() > 255 else 255.0
+    if image.mode == "F" and values.max() <= 1:
+        largest = 1.0
+    return Image.fromarray((values / largest * 255).clip(0, 255).astype(np.uint8))
+
+
+def with_channels(array: Array, channels: int, grey: bool) -> Array:
+    """A decoded image with 1 or 3 channels: colours become their luminance."""
+    if channels == 3:
+        return np.ascontiguousarray(array)
+    if grey:
+        return np.ascontiguousarray(array[:1])
+    return np.asarray(Image.fromarray(array.transpose(1, 2, 0)).convert("L"))[None].copy()
+
+
+def default_size(listing: Listing) -> int:
+    """32 pixels for small images, 64 for larger ones."""
+    step = max(1, len(listing.found) // _SAMPLE)
+    sides = []
+    for found in listing.found[::step]:
+        try:
+            with Image.open(found.path) as image:
+                sides.append(min(image.size))
+        except Exception:
+            continue  # decoding will name it
+    return _SIZES[0] if not sides or np.median(sides) <= _SMALL else _SIZES[1]
+
+
+def read(root: Path, size: int | None, progress: Progress) -> Collection:
+    """The images of a folder; from the cache if no file has changed since they were decoded."""
+    listing = list_images(root)
+    size = default_size(listing) if size is None else size
+    if size < 8:
+        raise LabError(f"--image-size must be at least 8 pixels; got {size}.")
+    entry = cache.Entry(_key(listing, size))
+    facts = entry.facts()
+    if facts is None:
+        facts = _decode_all(listing, size, entry, progress)
+    good = [k for k, problem in enumerate(facts["problems"]) if problem is None]
+    if not good:
+        raise LabError(
+            f"None of the {len(listing.found)} images in {root} can be read; the first: "
+            f"{listing.found[0].path} ({facts['problems'][0]})."
+        )
+    return _collection(listing, size, entry.array(), facts, good)
+
+
+def _key(listing: Listing, size: int) -> str:
+    stamps = []
+    for found in listing.found:
+        status = found.path.stat()
+        name = str(found.path.relative_to(listing.root))
+        stamps.append([found.part, found.label, name, status.st_size, status.st_mtime_ns])
+    text = files.dumps({"files": stamps, "size": size, "reader": 1})
+    return "images-" + hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _decode_all(
+    listing: Listing, size: int, entry: cache.Entry, progress: Progress
+) -> dict[str, Any]:
+    n = len(listing.found)
+    problems: list[str | None] = [None] * n
+    greys, sizes = [True] * n, [(0, 0)] * n
+    with entry.writing((n, 3, size, size)) as array:
+
+        def one(k: int) -> None:
+            try:
+                content = listing.found[k].path.read_bytes()
+                if not content:
+                    raise ValueError("the file is empty")
+                array[k], greys[k], sizes[k] = decode(content, size)
+            except Exception as error:  # Pillow's plugins raise all kinds
+                problems[k] = reason(error)
+
+        with ThreadPoolExecutor(environment.cores()) as pool:
+            for done, _ in enumerate(pool.map(one, range(n)), 1):
+                progress(done, n)
+    facts = {"problems": problems, "grey": all(greys), "sizes": sizes}
+    entry.finish(facts)
+    return facts
+
+
+def reason(error: Exception) -> str:
+    """Why an image cannot be read, in a few words."""
+    text = str(error).split("<_io")[0].strip() or type(error).__name__
+    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
+        return "it has too many pixels"
+    if "cannot identify image file" in text:
+        return "it is not an image"
+    return text.splitlines()[0]
+
+
+def _collection(
+    listing: Listing, size: int, array: Array, facts: dict[str, Any], good: list[int]
+) -> Collection:
+    """The readable images by part, grey ones with one channel."""
+    classes = tuple(sorted({listing.found[k].label for k in good}))
+    place = {label: k for k, label in enumerate(classes)}
+    channels = slice(0, 1) if facts["grey"] else slice(0, 3)
+    parts: dict[str, Examples] = {}
+    for part in dict.fromkeys(found.part for found in listing.found):
+        rows = [k for k in good if listing.found[k].part == part]
+        labels = [place[listing.found[k].label] for k in rows]
+        inputs = torch.from_numpy(np.ascontiguousarray(array[rows][:, channels]))
+        parts[part] = Examples(inputs, torch.tensor(labels, dtype=torch.int64))
+    known = [facts["sizes"][k] for k in good]
+    sides = np.array([min(pair) for pair in known])
+    return Collection(
+        classes=classes,
+        facts={
+            "source": "a folder of images",
+            "image_size": size,
+            "sides": f"{sides.min()} to {sides.max()} pixels, median {int(np.median(sides))}",
+        },
+        notes=tuple(_notes(listing, facts["problems"], classes)),
+        **parts,  # type: ignore[arg-type]
+    )
+
+
+def _notes(listing: Listing, problems: list[str | None], classes: tuple[str, ...]) -> Iterator[str]:
+    bad = [
+        f"{found.path.relative_to(listing.root)} ({problem})"
+        for found, problem in zip(listing.found, problems, strict=True)
+        if problem is not None
+    ]
+    if bad:
+        more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+        files_are = "file is" if len(bad) == 1 else "files are"
+        yield f"{len(bad)} {files_are} left out: {', '.join(bad[:_NAMED])}{more}."
+    empty = sorted(listing.labels - set(classes))
+    if empty:
+        yield f"Without a readable image, and left out: the class {', '.join(empty)}."
+    if listing.others:
+        yield f"{listing.others} files are no images by their names, and left out."

@@ -1,0 +1,87 @@
+"""A task made of the user's own data."""
+
+import re
+from pathlib import Path
+
+from penex.lab import models
+from penex.lab.data import Collection
+from penex.lab.data.images import Progress
+from penex.lab.data.read import quiet, read
+from penex.lab.recipe import Recipe
+from penex.lab.tasks import NAMES, Task
+
+_VAL = _TEST = 0.2  # the paper's share for validation; the same again for testing
+
+RECIPE = Recipe(epochs=60, lr=1e-3, clip=5.0)  # that of digits
+
+
+def task_name(path: Path) -> str:
+    """The name of a task, from the name of its data.
+
+    >>> task_name(Path("My Flowers.npz"))
+    'my_flowers'
+    """
+    stem = path.resolve().name.partition(".")[0]
+    name = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "data"
+    return f"{name}_data" if name in NAMES else name
+
+
+def own(
+    path: Path,
+    *,
+    image_size: int | None = None,
+    label_column: str | None = None,
+    model: str | None = None,
+    progress: Progress = quiet,
+) -> tuple[Task, Collection]:
+    """The task of a user's data, and the data.
+
+    Args:
+        path: a folder of images, an .npz, a .csv, an archive or official files.
+        image_size: the side of the square that images are brought to.
+        label_column: of a .csv file.
+        model: the name of a network or module:factory; by the shape of the data unless given.
+        progress: (done, total) while images are decoded.
+    """
+    collection = read(path, image_size=image_size, label_column=label_column, progress=progress)
+    shape = tuple(collection.train.inputs.shape[1:])
+    chosen = model or models.default(shape)
+    build = models.find(chosen)
+    build(shape, len(collection.classes))  # a model that does not fit is told now
+    identity = {"sha256": collection.facts["sha256"]}
+    own_source = models.source(chosen)
+    if own_source:
+        identity["model_source"] = own_source
+    return Task(
+        name=task_name(path),
+        title=f"{collection.facts['source']}: {path.name}",
+        collect=lambda: collection,
+        train_size=_train_size(collection),
+        model=chosen,
+        build=build,
+        recipe=RECIPE,
+        val=_VAL,
+        test=_TEST,
+        identity=identity,
+        preprocessing=_preprocessing(collection),
+    ), collection
+
+
+def _train_size(collection: Collection) -> int:
+    n = len(collection.train.targets)
+    n -= 0 if collection.test else round(_TEST * n)
+    return n - (0 if collection.val else round(_VAL * n))
+
+
+def _preprocessing(collection: Collection) -> dict[str, object]:
+    """How a new file becomes an input, for `penex predict`."""
+    facts = collection.facts
+    if "image_size" in facts:
+        return {"kind": "images", "image_size": facts["image_size"]}
+    if "columns" in facts:
+        return {"kind": "table", "columns": facts["columns"]}
+    shape = collection.train.inputs.shape
+    images_like = len(shape) == 4 and shape[1] in (1, 3) and shape[2] == shape[3]
+    if images_like and str(collection.train.inputs.dtype) == "torch.uint8":
+        return {"kind": "images", "image_size": shape[2]}
+    return {"kind": "arrays"}

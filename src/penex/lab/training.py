@@ -1,0 +1,235 @@
+"""How a run is carried out: data, model, training, and what it leaves."""
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penex import metrics, registry
+from penex.conex import ZeroSumHead
+from penex.lab import environment
+from penex.lab.data import Collection, Data
+from penex.lab.data.noise import LabelNoise
+from penex.lab.data.split import split
+from penex.lab.engine import checkpoint, loop, ranks, seeds
+from penex.lab.engine.evaluation import logits_of, numbers, scores_of
+from penex.lab.engine.learner import Learner
+from penex.lab.errors import LabError, RecordError
+from penex.lab.models import exported
+from penex.lab.recipe import Recipe
+from penex.lab.records import Json, Record
+from penex.lab.runs import Run
+from penex.lab.tasks import Task
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What someone who watches a run is told, and may ask for.
+
+    Attributes:
+        begin: (run, epochs already trained) before training.
+        epoch: (run, line) after each epoch.
+        stop: asked after each step; True to save and stop.
+        save_seconds: how often to save a checkpoint.
+    """
+
+    begin: Callable[[Run, int], None] = lambda run, epochs: None
+    epoch: Callable[[Run, Json], None] = lambda run, line: None
+    stop: Callable[[], bool] = loop.never
+    save_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.save_seconds >= 0:
+            raise LabError(f"save_seconds must be a number of at least 0; got {self.save_seconds}.")
+
+
+def train(run: Run, out: Path, device: torch.device, hooks: Hooks | None = None) -> Record:
+    """Carry out a run, or what is left of it; its record. A run that is done is not repeated."""
+    hooks = hooks or Hooks()
+    record = Record.of(out, run.config)
+    if not _is_done(record, device):
+        with _alone(record, device), _settings(run.recipe, device):
+            _train(run, record, device, hooks)
+    return record
+
+
+def _is_done(record: Record, device: torch.device) -> bool:
+    """Whether rank 0, which writes, has the run already; a damaged one raises a RecordError."""
+    done, wrong = False, None
+    if ranks.rank() == 0 and record.is_done:
+        try:
+            record.verify()
+            done = True
+        except RecordError as error:
+            wrong = error
+    ranks.all_or_none(wrong, device)
+    return ranks.agree(done, device)
+
+
+@contextmanager
+def _alone(record: Record, device: torch.device) -> Iterator[None]:
+    """Lock the record, on the process that writes it; the others learn if that failed."""
+    with ExitStack() as stack:
+        wrong = None
+        if ranks.rank() == 0:
+            try:
+                stack.enter_context(record.locked())
+            except (RecordError, OSError) as error:
+                wrong = error
+        ranks.all_or_none(wrong, device)
+        yield
+
+
+@contextmanager
+def _settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
+    """The recipe's matmul precision and a random state of its own, for the time of a run."""
+    before = torch.get_float32_matmul_precision()
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.set_float32_matmul_precision(recipe.matmul_precision)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
+    """The model, freshly initialised by the run's seed, with its loss and optimiser."""
+    head = registry.find(run.loss.name).zero_sum_head
+    classes = len(data.classes)
+    torch.manual_seed(seeds.derive(run.seed, "initialisation"))
+    model = run.task.build(data.shape, classes - 1 if head else classes)
+    if head:
+        model = nn.Sequential(model, ZeroSumHead())
+    options: dict[str, Any] = {}
+    if run.treatment.class_weights:
+        options["weight"] = balanced_weights(data.train.targets, classes)
+    if run.loss.name == "penex":
+        options["accumulate"] = run.recipe.accumulate
+    learner = Learner(model, run.loss.make(**options), run.recipe, device)
+    torch.manual_seed(seeds.derive(run.seed, "dropout"))
+    return learner
+
+
+def balanced_weights(targets: Tensor, classes: int) -> Tensor:
+    """A weight for each class that makes classes count alike: n / (K n_class); 0 if it has none.
+
+    >>> balanced_weights(torch.tensor([0, 0, 0, 1]), 2)
+    tensor([0.6667, 2.0000])
+    """
+    counts = torch.bincount(targets, minlength=classes)
+    weights = len(targets) / (classes * counts.clamp(min=1))
+    return weights.where(counts > 0, 0.0)
+
+
+@functools.lru_cache(maxsize=1)
+def _collection(task: Task, device: torch.device) -> Collection:
+    """A task's data on the device, once for all of its runs."""
+    return task.collect().to(device)
+
+
+@functools.lru_cache(maxsize=4)
+def _split(
+    task: Task, seed: int, train_size: int, noise: LabelNoise | None, device: torch.device
+) -> Data:
+    data = split(_collection(task, device), seed, train_size, val=task.val, test=task.test)
+    return noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
+
+
+def data_of(run: Run, device: torch.device) -> Data:
+    """The data of a run, on the device. Runs share their inputs; those of a seed all of it."""
+    return _split(run.task, run.seed, run.train_size, run.treatment.label_noise, device)
+
+
+def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None:
+    began = time.monotonic()
+    writes = ranks.rank() == 0
+    if _is_done(record, device):
+        return  # another process finished it between the first look and the lock
+    data = data_of(run, device)
+    if writes:
+        record.begin(run.config, {**environment.describe(device), "data": data.facts})
+    learner = learner_of(run, data, device)
+    position = loop.start(learner, data)
+    checkpoint.load(record.checkpoint, learner, position)
+    if writes:
+        record.rewind_metrics(position.epoch)
+        hooks.begin(run, position.epoch)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def on_epoch(line: Json) -> None:
+        record.add_metrics(line)
+        hooks.epoch(run, line)
+
+    def save(position: loop.Position) -> None:
+        nonlocal began
+        checkpoint.save(record.checkpoint, learner, position)
+        record.add_time(time.monotonic() - began)
+        began = time.monotonic()
+
+    outcome = loop.fit(
+        learner,
+        data,
+        run.seed,
+        position,
+        on_epoch=on_epoch,
+        save=save,
+        stop=hooks.stop,
+        save_seconds=hooks.save_seconds,
+    )
+    if writes:
+        results = {}
+        if outcome.status == "completed":
+            results = _evaluate(record, learner, data)
+            exported.save(record.folder, learner.module, card_of(run, learner, data))
+        seconds = record.add_time(time.monotonic() - began)
+        record.finish(
+            {
+                "status": outcome.status,
+                "steps": outcome.steps,
+                "reason": outcome.reason,
+                "diverged": outcome.numbers or None,
+                **results,
+                "wall_time": seconds,
+                "peak_memory": environment.peak_memory(device),
+            }
+        )
+
+
+def card_of(run: Run, learner: Learner, data: Data) -> Json:
+    """What model.json says besides its format: all that a prediction needs but the numbers."""
+    return {
+        "model": run.task.model,
+        "shape": list(data.shape),
+        "zero_sum_head": registry.find(run.loss.name).zero_sum_head,
+        "classes": list(data.classes),
+        "temperature": learner.loss.temperature,
+        "preprocessing": {
+            **run.task.preprocessing,
+            "mean": data.mean.flatten().tolist(),
+            "std": data.std.flatten().tolist(),
+        },
+        "loss": str(run.loss),
+        "task": run.task.name,
+    }
+
+
+def _evaluate(record: Record, learner: Learner, data: Data) -> Json:
+    """Write the predictions; the metrics of validation and test with their bootstrap spreads."""
+    results: Json = {}
+    arrays: dict[str, Tensor] = {}
+    for name, short, part in (("validation", "val", data.val), ("test", "test", data.test)):
+        logits = logits_of(learner, data, part)
+        scores = scores_of(learner, logits, part)
+        results[name] = numbers(metrics.summary(scores))
+        results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))
+        arrays |= {f"{short}_logits": logits, f"{short}_targets": part.targets}
+    record.write_predictions(learner.loss.temperature, **arrays)
+    return results
