@@ -29,6 +29,10 @@ bench: $(VENV)/.dev
 figures: $(VENV)/.demo
 	$(BIN)/python examples/boosting_view.py
 	$(BIN)/python examples/divergence.py
+	$(BIN)/penex compare
+	cp runs/digits/curves.png docs/images/
+	$(BIN)/penex compare --seeds 5 --train-size 100 300 900
+	cp runs/digits/train_size.png docs/images/
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "penex needs Python 3.11 or newer; try make PYTHON=python3.11")'
