@@ -26,7 +26,7 @@ _LAYOUTS = (  # (inputs, targets) of train, val, test
 def load_npz(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file. Nothing in it is executed: an array of objects is refused."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         if "Object arrays" in str(error) or "pickle" in str(error):

@@ -203,6 +203,8 @@ def reason(error: Exception) -> str:
         return "it has too many pixels"
     if "cannot identify image file" in text:
         return "it is not an image"
+    if "truncated" in text.lower():
+        return "it is truncated"
     return text.splitlines()[0]
 
 

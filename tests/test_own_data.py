@@ -1,0 +1,697 @@
+"""A user's own data: what is read, what is left out and said, what is refused in one sentence."""
+
+import io
+import json
+import os
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from penex import cli
+from penex.lab import models
+from penex.lab.data import Collection, arrays, catalogue, cifar, images
+from penex.lab.data.read import observations, read
+from penex.lab.errors import LabError
+from penex.lab.tasks.own import own, task_name
+
+from pictures import picture, write_class, write_folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENEX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def run(*arguments: object, code: int = 0) -> None:
+    words = [str(argument) for argument in arguments]
+    if code == 0:
+        cli.main(words)
+        return
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == code
+
+
+# A folder of images.
+
+
+@pytest.fixture
+def odd_folder(tmp_path: Path) -> Path:
+    """Twelve classes, one of them empty, with everything that lies in such folders."""
+    root = write_folder(tmp_path / "My Pictures", 11, 6)
+    (root / "class empty").mkdir()
+    first = root / "class 0"
+    (first / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image follows")
+    (first / "nothing.png").write_bytes(b"")
+    (first / "notes.txt").write_text("not an image")
+    (first / ".hidden.png").write_bytes(b"x")
+    picture(0, 50).convert("L").save(first / "grey.png")
+    picture(0, 51).convert("P").save(first / "palette.png")
+    picture(0, 52).convert("CMYK").save(first / "cmyk.jpg")
+    transparent = picture(0, 53).convert("RGBA")
+    transparent.putalpha(128)
+    transparent.save(first / "alpha.png")
+    Image.new("RGB", (1, 1), "red").save(first / "pixel.png")
+    Image.new("RGB", (10_000, 7), "red").save(first / "wide.png")
+    Image.fromarray(np.full((30, 20), 40_000, dtype=np.uint16)).save(first / "sixteen.png")
+    return root
+
+
+def test_a_folder_with_everything_in_it_is_compared(
+    odd_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("compare", "--data", odd_folder, "--losses", "ce", "penex", "--seeds", 2, "--epochs", 2,
+        "--out", tmp_path / "out")  # fmt: skip
+    shown = capsys.readouterr()
+    assert "2 files are left out: class 0/broken.jpg (it is truncated)" in shown.err
+    assert "class 0/nothing.png (the file is empty)" in shown.err
+    assert "left out: the class class empty." in shown.err
+    assert "1 files are no images" in shown.err
+    assert "decoding: 75 images" in shown.err
+    # 11 classes of 6, and 7 odd ones: 73; a fifth for testing, a fifth of the rest to validate.
+    assert "my_pictures, 46 training examples, 2 seeds" in shown.out
+    place = next((tmp_path / "out").glob("my_pictures/penex/*/seed-0"))
+    card = json.loads((place / "model.json").read_text())
+    assert card["classes"] == sorted(f"class {k}" for k in range(11))
+    assert (card["model"], card["shape"]) == ("cnn", [3, 32, 32])
+    assert len((place / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_counts_are_right(odd_folder: Path) -> None:
+    collection = read(odd_folder)
+    counts = torch.bincount(collection.train.targets).tolist()
+    names = collection.classes
+    assert dict(zip(names, counts, strict=True)) == {
+        "class 0": 13, **{f"class {k}": 6 for k in range(1, 11)}
+    }  # fmt: skip
+    assert collection.train.inputs.shape == (73, 3, 32, 32)
+    assert collection.train.inputs.dtype == torch.uint8
+
+
+def test_a_second_start_decodes_nothing(odd_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[int] = []
+    first = read(odd_folder, progress=lambda done, total: ticks.append(done))
+    assert ticks[-1] == 75
+    monkeypatch.setattr(images, "decode", lambda *_: pytest.fail("it is in the cache"))
+    again = read(odd_folder)
+    assert torch.equal(first.train.inputs, again.train.inputs)
+    assert first.facts == again.facts
+    assert first.notes == again.notes
+
+
+@pytest.mark.parametrize("harm", ["array", "facts"])
+def test_a_damaged_cache_is_made_again(odd_folder: Path, own_cache: Path, harm: str) -> None:
+    first = read(odd_folder)
+    path = next(own_cache.glob("*.npy" if harm == "array" else "*.json"))
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert torch.equal(read(odd_folder).train.inputs, first.train.inputs)
+
+
+def test_a_changed_file_is_seen(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "set", 2, 6)
+    before = read(root)
+    picture(1, 99).save(root / "class 0" / "000.png")
+    os.utime(root / "class 0" / "000.png", ns=(1, 1))
+    assert read(root).facts["sha256"] != before.facts["sha256"]
+
+
+def test_parts_in_folders_stay_apart(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for label in range(3):
+        write_class(root / "train" / f"c{label}", label, 8)
+        write_class(root / "Valid" / f"c{label}", label, 2, first=20)
+        write_class(root / "test" / f"c{label}", label, 3, first=30)
+    task, collection = own(root)
+    assert {n: len(p.targets) for n, p in collection.parts.items()} == {
+        "train": 24, "val": 6, "test": 9
+    }  # fmt: skip
+    assert task.train_size == 24
+    assert task.name == "set"
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (Image.new("RGB", (40, 40), (10, 20, 30)), (10, 20, 30)),
+        (Image.new("L", (40, 20), 70), (70, 70, 70)),
+        (Image.new("LA", (40, 40), (0, 0)), (255, 255, 255)),
+        (Image.new("RGBA", (40, 40), (200, 0, 0, 255)), (200, 0, 0)),
+        (Image.new("1", (40, 40), 1), (255, 255, 255)),
+        (Image.new("P", (40, 40), 0), (0, 0, 0)),
+    ],
+)
+def test_modes_become_rgb(image: Image.Image, expected: tuple[int, int, int]) -> None:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    array, grey, size = images.decode(buffer.getvalue(), 16)
+    assert array.shape == (3, 16, 16)
+    assert tuple(array[:, 8, 8].tolist()) == expected
+    assert size == image.size
+    assert grey == (image.mode in ("1", "L", "LA"))
+
+
+def test_the_orientation_of_a_camera_is_obeyed() -> None:
+    image = Image.new("RGB", (32, 32), "black")
+    image.paste((255, 255, 255), (0, 0, 32, 16))  # white above
+    exif = Image.Exif()
+    exif[0x0112] = 3  # held upside down
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", exif=exif, quality=95)
+    array, _, _ = images.decode(buffer.getvalue(), 32)
+    assert array[0, 4, 16] < 30
+    assert array[0, 28, 16] > 225
+
+
+def test_the_middle_is_cut_out() -> None:
+    image = Image.new("RGB", (96, 32), "black")
+    image.paste((255, 255, 255), (32, 0, 64, 32))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    array, _, _ = images.decode(buffer.getvalue(), 32)
+    assert array.min() == 255
+
+
+def test_grey_images_have_one_channel(tmp_path: Path) -> None:
+    for label in range(2):
+        folder = tmp_path / "grey" / str(label)
+        folder.mkdir(parents=True)
+        for number in range(6):
+            picture(label, number).convert("L").save(folder / f"{number}.png")
+    assert read(tmp_path / "grey").train.inputs.shape == (12, 1, 32, 32)
+
+
+def test_an_archive_is_opened(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "flowers", 2, 6)
+    archive = tmp_path / "flowers.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in root.rglob("*.*"):
+            file.write(path, path.relative_to(tmp_path))
+    assert read(archive).classes == ("class 0", "class 1")
+    with tarfile.open(tmp_path / "flowers.tar.gz", "w:gz") as tape:
+        tape.add(root, "flowers")
+    assert read(tmp_path / "flowers.tar.gz").facts["sha256"] == read(root).facts["sha256"]
+
+
+# What cannot be used.
+
+
+def single_class(root: Path) -> Path:
+    return write_folder(root / "data", 1, 9)
+
+
+def two_files(root: Path) -> Path:
+    return write_folder(root / "data", 2, 1)
+
+
+def missing_in_test(root: Path) -> Path:
+    write_folder(root / "data" / "train", 3, 6)
+    write_folder(root / "data" / "test", 2, 6)
+    return root / "data"
+
+
+def no_images(root: Path) -> Path:
+    (root / "data" / "a").mkdir(parents=True)
+    (root / "data" / "a" / "x.txt").write_text("x")
+    return root / "data"
+
+
+def all_broken(root: Path) -> Path:
+    for name in "ab":
+        (root / "data" / name).mkdir(parents=True)
+        (root / "data" / name / "x.png").write_bytes(b"x")
+    return root / "data"
+
+
+def table(text: str) -> Callable[[Path], Path]:
+    def write(root: Path) -> Path:
+        path = root / "data.csv"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def npz(**content: Any) -> Callable[[Path], Path]:
+    def write(root: Path) -> Path:
+        np.savez(root / "data.npz", **content)
+        return root / "data.npz"
+
+    return write
+
+
+def outside(root: Path) -> Path:
+    path = root / "data.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/x.png", b"x")
+        file.writestr("../escaped.png", b"x")
+    return path
+
+
+def linked(root: Path) -> Path:
+    path = root / "data.tar"
+    with tarfile.open(path, "w") as tape:
+        link = tarfile.TarInfo("a/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tape.addfile(link)
+    return path
+
+
+def cut_zip(root: Path) -> Path:
+    write_folder(root / "x", 2, 3)
+    path = root / "data.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for picture_file in (root / "x").rglob("*.*"):
+            file.write(picture_file)
+    path.write_bytes(path.read_bytes()[:900])
+    return path
+
+
+def cut_npz(root: Path) -> Path:
+    path = npz(x=np.zeros((20, 4)), y=np.arange(20) % 2)(root)
+    path.write_bytes(path.read_bytes()[:200])
+    return path
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (os.system, ("touch escaped",))
+
+
+def evil_pickle(root: Path) -> Path:
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in ("data_batch_1", "batches.meta"):
+        (folder / name).write_bytes(pickle.dumps({"data": Evil()}, protocol=2))
+    return folder
+
+
+GOOD = "".join(f"{k},{k % 3},{'yes' if k % 2 else 'no'}\n" for k in range(20))
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (single_class, [], "has the single class 'class 0'"),
+        (two_files, [], "has 1 examples; each needs at least 5"),
+        (missing_in_test, [], "the class 'class 2' has no example in test"),
+        (no_images, [], "There are no images in"),
+        (all_broken, [], "None of the 2 images in"),
+        (lambda root: root / "nowhere", [], "There is nothing at"),
+        (table("a,b,label\n1,2,x\n"), ["--label-column", "lable"], "Did you mean 'label'?"),
+        (table("a,b,label\n1,2,x\n"), [], "needs --label-column: which of a, b, label"),
+        (table("a,b,label\n" + GOOD + "1,,no\n"), ["--label-column", "label"],
+         "line 22, column 'b': the value is missing"),
+        (table("a,b,label\n" + GOOD + "1,two,no\n"), ["--label-column", "label"],
+         "line 22, column 'b': 'two' is no number"),
+        (table("a,b,label\n" + GOOD + "1,2,\n"), ["--label-column", "label"],
+         "the label is missing"),
+        (table("a,b\n" + "1,0\n2,1\n" * 9 + "3,cat\n"), ["--label-column", "b"],
+         "line 20, column 'b': the label 'cat' stands among whole numbers"),
+        (table("a,b\n" + "".join(f"{k},v{k}\n" for k in range(9))), ["--label-column", "b"],
+         "so it is no class"),
+        (table("a,a,label\n1,2,x\n"), ["--label-column", "label"], "the column 'a' twice"),
+        (table("a,label\n1,x,3\n"), ["--label-column", "label"], "line 2: 3 values for 2 columns"),
+        (table("a,label\n"), ["--label-column", "label"], "needs a header and rows"),
+        (table("label\nx\ny\n"), ["--label-column", "label"], "has no column besides"),
+        (npz(x=np.zeros((4, 3))), [], "needs the arrays x and y"),
+        (npz(x=np.zeros((4, 3)), y=np.zeros(5)), [], "train has 4 inputs but 5 labels"),
+        (npz(x=np.zeros((4, 3, 2, 2, 2)), y=np.zeros(4)), [], "they are (4, 3, 2, 2, 2)"),
+        (npz(x=np.zeros((4, 3)), y=np.zeros((4, 14))), [], "several labels an example"),
+        (npz(x=np.zeros((4, 3)), y=np.array([{}] * 4)), [], "an array of Python objects"),
+        (npz(x=np.full((4, 3), np.nan), y=np.arange(4)), [], "a number that is not finite"),
+        (npz(x=np.array(["a"] * 4), y=np.arange(4)), [], "must be numbers"),
+        (npz(x=np.zeros((4, 3)), y=np.array([0.5] * 4)), [], "whole numbers or names"),
+        (cut_npz, [], "truncated or no .npz file"),
+        (outside, [], "its member '../escaped.png' would be written outside"),
+        (linked, [], "its member 'a/link' is a link"),
+        (cut_zip, [], "cannot be taken apart"),
+        (evil_pickle, [], "which no data set needs"),
+        (lambda root: Path(__file__), [], "is no data set that penex reads"),
+    ],
+)  # fmt: skip
+def test_one_sentence_and_exit_code_2(
+    make: Callable[[Path], Path],
+    options: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = make(tmp_path)
+    run("compare", "--data", path, *options, "--out", tmp_path / "out", code=2)
+    text = capsys.readouterr().err.splitlines()[-1]
+    assert text.startswith("penex: ")
+    assert words in text
+    assert not list(tmp_path.rglob("escaped*"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digits", "--data", "x"], "Give the task 'digits' or --data, not both"),
+        (["--label-column", "x"], "are for --data"),
+        (["--model", "cn"], "Did you mean 'cnn'?"),
+        (["--model", "nothing_here:make"], "cannot be imported"),
+        (["--label-noise", "1.5"], "a rate above 0 and at most 1"),
+    ],
+)
+def test_wrong_options(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("compare", *arguments, code=2)
+    assert words in capsys.readouterr().err
+
+
+# Tables and arrays.
+
+
+def test_a_table_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    rows = ["width;height;kind"]
+    for k in range(90):
+        x, y = random.normal(k % 3, 0.3, 2)
+        rows.append(f"{x};{1000 * y};{'abc'[k % 3]}")
+    path = tmp_path / "flowers 2.csv"
+    path.write_text("\n".join(rows), encoding="utf-8-sig")
+    run("compare", "--data", path, "--label-column", "kind", "--losses", "ce", "--seeds", 1,
+        "--epochs", 30, "--out", tmp_path / "out")  # fmt: skip
+    assert "flowers_2, 58 training examples" in capsys.readouterr().out
+    place = next((tmp_path / "out").glob("flowers_2/ce/*/seed-0"))
+    assert json.loads((place / "done.json").read_text())["test"]["accuracy"] > 0.8
+    card = json.loads((place / "model.json").read_text())
+    assert card["model"] == "mlp"
+    assert card["preprocessing"]["columns"] == ["width", "height"]
+    assert card["preprocessing"]["std"][1] > 500
+
+
+@pytest.mark.parametrize(
+    ("x", "shape"),
+    [
+        (np.zeros((12, 9, 9), np.uint8), (1, 9, 9)),
+        (np.zeros((12, 9, 8, 3), np.uint8), (3, 9, 8)),
+        (np.zeros((12, 3, 9, 8), np.float64), (3, 9, 8)),
+        (np.zeros((12, 5), np.int32), (5,)),
+    ],
+)
+def test_arrays_of_any_layout(
+    x: np.ndarray[Any, Any], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    path = npz(x=x, y=np.arange(12) % 2)(tmp_path)
+    found = read(path).train.inputs
+    assert tuple(found.shape[1:]) == shape
+    assert found.dtype == (torch.uint8 if x.dtype == np.uint8 else torch.float32)
+
+
+def test_named_parts_and_classes(tmp_path: Path) -> None:
+    path = npz(
+        x_train=np.random.default_rng(0).random((20, 4)),
+        y_train=np.array(["b", "a"] * 10),
+        x_test=np.zeros((4, 4)),
+        y_test=np.array(["a", "b"] * 2),
+    )(tmp_path)
+    collection = read(path)
+    assert collection.classes == ("a", "b")
+    assert collection.test is not None
+    assert collection.test.targets.tolist() == [0, 1, 0, 1]
+    named = npz(x=np.zeros((10, 4)), y=np.arange(10) % 2, class_names=np.array(["no", "yes"]))
+    assert read(named(tmp_path)).classes == ("no", "yes")
+
+
+# The official formats.
+
+
+def cifar_images(count: int, seed: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(0, 256, (count, 3072), dtype=np.uint8)
+
+
+def write_cifar10(folder: Path) -> np.ndarray[Any, Any]:
+    folder.mkdir(parents=True)
+    rows = cifar_images(60, 0)
+    for k in range(6):
+        name = f"data_batch_{k + 1}" if k < 5 else "test_batch"
+        content = {
+            b"batch_label": b"x",
+            b"labels": [j % 10 for j in range(10)],
+            b"data": rows[10 * k : 10 * k + 10],
+            b"filenames": [b"x.png"] * 10,
+        }
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    names = [b"airplane", b"automobile", *[b"c%d" % k for k in range(8)]]
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}, protocol=2))
+    return rows
+
+
+def test_cifar10_files_give_the_known_arrays(tmp_path: Path) -> None:
+    rows = write_cifar10(tmp_path / "cifar-10-batches-py")
+    collection = read(tmp_path)
+    assert torch.equal(collection.train.inputs.flatten(1), torch.from_numpy(rows[:50]))
+    assert collection.test is not None
+    assert torch.equal(collection.test.inputs.flatten(1), torch.from_numpy(rows[50:]))
+    assert collection.train.targets.tolist() == list(range(10)) * 5
+    assert collection.classes[:2] == ("airplane", "automobile")
+    assert "is not the published one" in collection.notes[0]
+    assert collection.facts["md5"].keys() == {f"data_batch_{k}" for k in range(1, 6)} | {
+        "test_batch"
+    }
+
+
+def test_cifar100_files_give_the_known_arrays(tmp_path: Path) -> None:
+    rows = cifar_images(1500, 1)
+    for name, part in (("train", rows[:1000]), ("test", rows[1000:])):
+        content = {
+            b"fine_labels": [k % 100 for k in range(len(part))],
+            b"coarse_labels": [k % 20 for k in range(len(part))],
+            b"data": part,
+        }
+        (tmp_path / name).write_bytes(pickle.dumps(content, protocol=2))
+    meta = {
+        b"fine_label_names": [b"f%d" % k for k in range(100)],
+        b"coarse_label_names": [b"c%d" % k for k in range(20)],
+    }
+    (tmp_path / "meta").write_bytes(pickle.dumps(meta, protocol=2))
+    collection = read(tmp_path)
+    assert torch.equal(collection.train.inputs.flatten(1), torch.from_numpy(rows[:1000]))
+    assert len(collection.classes) == 100
+    coarse = cifar.read_cifar100(tmp_path, coarse=True)
+    assert coarse.classes[19] == "c19"
+    assert int(coarse.train.targets.max()) == 19
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "shape", "list"])
+def test_damaged_cifar_files_are_one_sentence(harm: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar10(folder)
+    path = folder / "data_batch_3"
+    if harm == "missing":
+        path.unlink()
+    elif harm == "cut":
+        path.write_bytes(path.read_bytes()[:5000])
+    elif harm == "shape":
+        path.write_bytes(pickle.dumps({"data": np.zeros((2, 3), np.uint8), "labels": [0, 1]}))
+    else:
+        path.write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(LabError, match="data_batch_3"):
+        read(folder)
+
+
+def test_medmnist_files_give_the_known_arrays(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    parts = {}
+    for name, count in (("train", 90), ("val", 18), ("test", 27)):
+        parts[f"{name}_images"] = random.integers(0, 256, (count, 28, 28, 3), dtype=np.uint8)
+        parts[f"{name}_labels"] = (np.arange(count) % 9).astype(np.uint8)[:, None]
+    path = tmp_path / "pathmnist.npz"
+    np.savez(path, allow_pickle=False, **parts)
+    collection = read(path)
+    expected = torch.from_numpy(parts["train_images"]).permute(0, 3, 1, 2)
+    assert torch.equal(collection.train.inputs, expected)
+    assert collection.val is not None
+    assert collection.val.targets.tolist() == [k % 9 for k in range(18)]
+    assert collection.classes[0] == "adipose"
+    assert collection.facts["licence"] == "CC BY 4.0"
+    assert "pathmnist.npz is not the published one" in collection.notes[0]
+    parts = {k: v[:0] if k.startswith("val") else v for k, v in parts.items()}
+    np.savez(path, allow_pickle=False, **parts)
+    assert read(path).val is None  # the published subset of the paper has none
+
+
+def test_the_catalogue_is_complete() -> None:
+    sets = catalogue.official()
+    assert len(sets) == 3 + 12 * 4
+    assert sets["cifar10"].md5 == "c58f30108f718f92721af3b95e74349a"
+    assert sets["pathmnist"].md5 == "a8b06965200029087d5bd730944a56c1"
+    assert all(len(entry.md5 or "0" * 32) == 32 for entry in sets.values())
+    assert all(entry.url.startswith("http") and entry.licence for entry in sets.values())
+    with pytest.raises(LabError, match="Did you mean 'pathmnist_64'"):
+        catalogue.find("pathmnist64")
+
+
+# What is said before anyone trains.
+
+
+def test_check_says_what_it_sees(odd_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("data", "check", odd_folder)
+    text = capsys.readouterr().out
+    assert "a folder of images, 11 classes" in text
+    assert "shorter sides of the files 1 to 24 pixels, median 24" in text
+    assert "class 0                        train 13" in text
+    assert "2 files are left out: class 0/broken.jpg" in text
+    assert "would train cnn on 46 examples; val and test split off by seed" in text
+
+
+def test_copies_and_imbalance_are_seen(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.random((60, 4)).astype(np.float32)
+    y = np.array([0] * 54 + [1] * 6)
+    x[1] = x[0]
+    tested = np.concatenate([x[:3], random.random((7, 4)).astype(np.float32)])
+    path = npz(x_train=x, y_train=y, x_test=tested, y_test=np.arange(10) % 2)(tmp_path)
+    said = list(observations(read(path)))
+    assert any("0 has 54 examples, 1 6." in s and "--class-weights balanced" in s for s in said)
+    assert "1 examples of train are exact copies of others there." in said
+    assert "3 examples of test are in train too, exactly." in said
+
+
+def test_texts_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for label in ("business", "entertainment", "politics", "sport", "tech"):
+        folder = tmp_path / "bbc" / label
+        folder.mkdir(parents=True)
+        for number in range(3):
+            (folder / f"{number:03}.txt").write_bytes(
+                f"{label} {min(number, 1)} \xa3".encode("latin-1")
+            )
+    run("data", "check", tmp_path)
+    text = capsys.readouterr().out
+    assert "5 classes, 10 different articles" in text
+    assert "5 articles are exact copies" in text
+    run("compare", "--data", tmp_path / "bbc", code=2)
+
+
+def test_the_list_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    run("data", "list")
+    text = capsys.readouterr().out
+    assert "CIFAR-10: 60,000 images" in text
+    assert "organsmnist_224" in text
+    assert "the paper says MIT" in text
+    run("data", "get", code=2)
+
+
+# Noise, weights, models.
+
+
+def test_noise_and_weights_are_in_the_record(tmp_path: Path) -> None:
+    run("train", "--loss", "penex", "--label-noise", 0.3, "--class-weights", "balanced",
+        "--epochs", 1, "--train-size", 50, "--out", tmp_path)  # fmt: skip
+    place = next(tmp_path.glob("digits/penex/*/seed-0"))
+    config = json.loads((place / "config.json").read_text())
+    assert config["label_noise"] == {"rate": 0.3, "kind": "flip"}
+    assert config["class_weights"] == "balanced"
+    facts = json.loads((place / "environment.json").read_text())["data"]
+    assert 5 <= facts["labels_changed"]["train"] <= 25
+
+
+def test_balanced_weights_reach_the_loss() -> None:
+    from penex.lab import runs, tasks, training
+
+    treatment = runs.Treatment(class_weights="balanced")
+    run_ = runs.plan(tasks.find("digits"), runs.LossSpec("focal"), 0, 95, treatment=treatment)
+    data = training.data_of(run_, torch.device("cpu"))
+    weight = training.learner_of(run_, data, torch.device("cpu")).loss.weight
+    counts = torch.bincount(data.train.targets, minlength=10)
+    assert weight is not None
+    torch.testing.assert_close(weight * counts, torch.full((10,), 9.5))
+
+
+def test_a_model_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "from torch import nn\n"
+        "def tiny(shape, n_out):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], n_out))\n"
+        "def wrong(shape, n_out):\n    return 3\n"
+    )
+    (tmp_path / "my_own_models.py").write_text(code)
+    options = ["--loss", "ce", "--epochs", 1, "--train-size", 50, "--out", tmp_path / "out"]
+    run("train", *options, "--model", "my_own_models:tiny")
+    place = next((tmp_path / "out").glob("digits/ce/*/seed-0"))
+    config = json.loads((place / "config.json").read_text())
+    assert config["model"] == "my_own_models:tiny"
+    assert len(config["data"]["model_source"]) == 16
+    run("train", *options, "--model", "my_own_models:wrong", code=2)
+    assert "gave a int, not an nn.Module" in capsys.readouterr().err
+    run("train", *options, "--model", "my_own_models:none", code=2)
+
+
+def test_the_model_follows_the_shape() -> None:
+    assert models.default((1, 64, 64)) == "cnn"
+    assert models.default((3, 65, 65)) == "resnet18"
+    assert models.default((3, 4, 4)) == "mlp"
+    model = models.find("resnet18")((3, 72, 72), 5)
+    assert model(torch.zeros(2, 3, 72, 72)).shape == (2, 5)
+    blocks = [m for m in model.modules() if type(m).__name__ == "BasicBlock"]
+    assert len(blocks) == 8
+    # The appendix, by hand: stem, four layers, batch norms, the last layer.
+    assert (
+        sum(p.numel() for p in models.find("resnet18")((3, 32, 32), 100).parameters()) == 11_220_132
+    )
+
+
+def test_a_network_with_batch_norm_trains_and_resumes(tmp_path: Path) -> None:
+    options = ["--loss", "penex", "--model", "resnet18", "--epochs", 1, "--train-size", 20,
+               "--batch-size", 10, "--out", tmp_path]  # fmt: skip
+    run("train", *options, "--save-seconds", 0)
+    done = json.loads(next(tmp_path.glob("**/done.json")).read_text())
+    assert done["status"] == "completed"
+
+
+def test_names_of_tasks() -> None:
+    assert task_name(Path("digits.npz")) == "digits_data"
+    assert task_name(Path("/x/Ärzte 12.zip")) == "rzte_12"
+    assert task_name(Path("...")) == "data"
+
+
+def test_memory_is_shared_between_runs() -> None:
+    """Runs of several seeds index the same inputs: the data are there once."""
+    from penex.lab import runs, tasks, training
+
+    task = tasks.find("digits")
+    found = [
+        training.data_of(runs.plan(task, runs.LossSpec("ce"), seed), torch.device("cpu"))
+        for seed in range(3)
+    ]
+    pointers = {
+        part.inputs.data_ptr() for data in found for part in (data.train, data.val, data.test)
+    }
+    assert len(pointers) == 1
+
+
+def test_class_indices_need_no_order() -> None:
+    classes, indices = arrays.class_indices({"train": np.array([7, 3, 7]), "test": np.array([3])})
+    assert classes == ("3", "7")
+    assert indices["test"].tolist() == [0]
+
+
+def test_a_collection_names_its_parts() -> None:
+    collection = Collection(read_part(3), ("a", "b"), test=read_part(2))
+    assert list(collection.parts) == ["train", "test"]
+
+
+def read_part(count: int) -> Any:
+    from penex.lab.data import Examples
+
+    return Examples(torch.zeros(count, 2), torch.zeros(count).long())
