@@ -108,6 +108,22 @@ def test_a_second_start_decodes_nothing(odd_folder: Path, monkeypatch: pytest.Mo
     assert first.notes == again.notes
 
 
+def test_processes_decode_what_one_decodes(
+    odd_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = read(odd_folder)
+    monkeypatch.setattr(images, "_MANY", 1)
+    monkeypatch.setattr(images, "_CHUNK", 10)
+    monkeypatch.setattr("penex.lab.environment.cores", lambda: 2)
+    monkeypatch.setenv("PENEX_CACHE", str(tmp_path / "another"))
+    ticks: list[int] = []
+    together = read(odd_folder, progress=lambda done, total: ticks.append(done))
+    assert ticks == [10, 20, 30, 40, 50, 60, 70, 75]
+    assert torch.equal(alone.train.inputs, together.train.inputs)
+    assert alone.facts == together.facts
+    assert alone.notes == together.notes
+
+
 @pytest.mark.parametrize("harm", ["array", "facts"])
 def test_a_damaged_cache_is_made_again(odd_folder: Path, own_cache: Path, harm: str) -> None:
     first = read(odd_folder)

@@ -96,7 +96,8 @@ def _check(path: Path, image_size: int | None, label_column: str | None) -> None
     parts = collection.parts
     kept = ", ".join(f"{name} as it came" for name in parts if name != "train")
     made = [name for name in ("val", "test") if name not in parts]
-    split = f"{' and '.join(made)} split off by seed, stratified (a fifth each)" if made else ""
+    each = " each" if len(made) > 1 else ""
+    split = f"{' and '.join(made)} split off by seed, stratified, a fifth{each}" if made else ""
     print(
         f"penex compare --data {path} would train {task.model} on {task.train_size} examples"
         + "".join(f"; {text}" for text in (kept, split) if text)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 from penex.lab import files
 
 Array = np.ndarray[Any, Any]
+
+_CHUNK = 1 << 24
 
 
 def root() -> Path:
@@ -41,35 +44,44 @@ class Entry:
         """What is known of the array; None if it is not there or not as it was written."""
         try:
             facts: dict[str, Any] = json.loads(self._facts.read_bytes())
-            if facts.pop("sha256") != _sha256(self._array):
+            if facts["crc32"] != _crc32(self._array):
                 return None
         except (OSError, ValueError, KeyError):
             return None
         return facts
 
     def array(self) -> Array:
-        """The array, read as it is needed."""
-        array: Array = np.load(self._array, mmap_mode="r", allow_pickle=False)
+        """The array, read as it is needed; who writes to it writes to memory of its own."""
+        array: Array = np.load(self._array, mmap_mode="c", allow_pickle=False)
         return array
 
     @contextlib.contextmanager
-    def writing(self, shape: tuple[int, ...]) -> Iterator[Array]:
-        """A new array of bytes to fill; on an error nothing is left."""
+    def writing(self, shape: tuple[int, ...]) -> Iterator[Path]:
+        """The file of a new array of zero bytes, to be filled; on an error nothing is left."""
         root().mkdir(parents=True, exist_ok=True)
         try:
-            array = np.lib.format.open_memmap(self._beside, "w+", dtype=np.uint8, shape=shape)
-            yield array
-            array.flush()
+            np.lib.format.open_memmap(self._beside, "w+", dtype=np.uint8, shape=shape).flush()
+            yield self._beside
             self._beside.replace(self._array)
         except BaseException:
             self._beside.unlink(missing_ok=True)
             raise
 
-    def finish(self, facts: dict[str, Any]) -> None:
-        """Make the array valid, with what is known of it."""
-        files.write_json(self._facts, {**facts, "sha256": _sha256(self._array)})
+    def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Make the array valid; what is known of it, with its checksums.
+
+        SHA-256 names the content, once; CRC-32 is quick enough to ask for at every start.
+        """
+        with self._array.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        facts = {**facts, "sha256": digest, "crc32": _crc32(self._array)}
+        files.write_json(self._facts, facts)
+        return facts
 
 
-def _sha256(path: Path) -> str:
+def _crc32(path: Path) -> int:
+    checksum = 0
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(_CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum

@@ -2,9 +2,13 @@
 
 import hashlib
 import io
+import multiprocessing
+import sys
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +30,8 @@ _SIZES = (32, 64)
 _SMALL = 48  # a median shorter side up to this is trained at 32 pixels
 _SAMPLE = 200
 _NAMED = 5
+_CHUNK = 256
+_MANY = 2000
 _SMOOTH = Image.Resampling.BICUBIC
 
 Array = np.ndarray[Any, Any]
@@ -94,20 +100,17 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
 
     Turned as its EXIF orientation says, transparency on white, the middle cut out as a square.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
-        with Image.open(io.BytesIO(content)) as opened:
-            original = opened.size
-            image: Image.Image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I") or image.mode == "F":
-                image = _eight_bits(image)
-            grey = image.mode in ("1", "L", "LA", "La")
-            if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-                image = image.convert("RGBA")
-                white = Image.new("RGBA", image.size, "white")
-                image = Image.alpha_composite(white, image)
-            image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
+    with Image.open(io.BytesIO(content)) as opened:
+        original = opened.size
+        image: Image.Image = ImageOps.exif_transpose(opened)
+        if image.mode.startswith("I") or image.mode == "F":
+            image = _eight_bits(image)
+        grey = image.mode in ("1", "L", "LA", "La")
+        if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+            image = image.convert("RGBA")
+            white = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(white, image)
+        image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
     return np.asarray(image).transpose(2, 0, 1), grey, original
 
 
@@ -171,29 +174,75 @@ def _key(listing: Listing, size: int) -> str:
     return "images-" + hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+class Decoded(NamedTuple):
+    """What is known of some files after decoding, a value each."""
+
+    problems: list[str | None]
+    greys: list[bool]
+    sizes: list[tuple[int, int]]
+
+
 def _decode_all(
     listing: Listing, size: int, entry: cache.Entry, progress: Progress
 ) -> dict[str, Any]:
-    n = len(listing.found)
-    problems: list[str | None] = [None] * n
-    greys, sizes = [True] * n, [(0, 0)] * n
-    with entry.writing((n, 3, size, size)) as array:
+    """Decode every file into the cache, with all cores if there are many."""
+    paths = [found.path for found in listing.found]
+    n = len(paths)
+    starts = range(0, n, _CHUNK)
+    with entry.writing((n, 3, size, size)) as place:
+        jobs = [(place, paths[start : start + _CHUNK], start, size) for start in starts]
+        chunks = []
+        with _workers(n) as run:
+            for done in run(_decode_some, jobs):
+                chunks.append(done)
+                progress(min(_CHUNK * len(chunks), n), n)
+    facts = {
+        "problems": [problem for chunk in chunks for problem in chunk.problems],
+        "grey": all(grey for chunk in chunks for grey in chunk.greys),
+        "sizes": [pair for chunk in chunks for pair in chunk.sizes],
+    }
+    return entry.finish(facts)
 
-        def one(k: int) -> None:
+
+@contextmanager
+def _workers(n: int) -> Iterator[Callable[..., Iterable[Decoded]]]:
+    """A map over processes for many files: Pillow holds the interpreter most of the time.
+
+    Where the system can, workers are forked: they start at once and touch nothing of torch.
+    """
+    if n < _MANY or environment.cores() == 1:
+        yield map
+        return
+    kind = "fork" if sys.platform == "linux" else "spawn"
+    context = multiprocessing.get_context(kind)
+    try:
+        with ProcessPoolExecutor(environment.cores(), mp_context=context) as pool:
+            yield pool.map
+    except BrokenProcessPool as error:
+        raise LabError(
+            "A process that decodes images was killed: by lack of memory, or by a file that makes "
+            "a decoder crash."
+        ) from error
+
+
+def _decode_some(job: tuple[Path, list[Path], int, int]) -> Decoded:
+    """Decode some files into their rows of the array."""
+    place, paths, start, size = job
+    array = np.load(place, mmap_mode="r+")
+    problems: list[str | None] = [None] * len(paths)
+    greys, sizes = [True] * len(paths), [(0, 0)] * len(paths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
+        for k, path in enumerate(paths):
             try:
-                content = listing.found[k].path.read_bytes()
+                content = path.read_bytes()
                 if not content:
                     raise ValueError("the file is empty")
-                array[k], greys[k], sizes[k] = decode(content, size)
+                array[start + k], greys[k], sizes[k] = decode(content, size)
             except Exception as error:  # Pillow's plugins raise all kinds
                 problems[k] = reason(error)
-
-        with ThreadPoolExecutor(environment.cores()) as pool:
-            for done, _ in enumerate(pool.map(one, range(n)), 1):
-                progress(done, n)
-    facts = {"problems": problems, "grey": all(greys), "sizes": sizes}
-    entry.finish(facts)
-    return facts
+    return Decoded(problems, greys, sizes)
 
 
 def reason(error: Exception) -> str:
@@ -219,7 +268,7 @@ def _collection(
     for part in dict.fromkeys(found.part for found in listing.found):
         rows = [k for k in good if listing.found[k].part == part]
         labels = [place[listing.found[k].label] for k in rows]
-        inputs = torch.from_numpy(np.ascontiguousarray(array[rows][:, channels]))
+        inputs = torch.from_numpy(_rows(array, rows, channels))
         parts[part] = Examples(inputs, torch.tensor(labels, dtype=torch.int64))
     known = [facts["sizes"][k] for k in good]
     sides = np.array([min(pair) for pair in known])
@@ -228,11 +277,22 @@ def _collection(
         facts={
             "source": "a folder of images",
             "image_size": size,
+            "content": facts["sha256"],
             "sides": f"{sides.min()} to {sides.max()} pixels, median {int(np.median(sides))}",
         },
         notes=tuple(_notes(listing, facts["problems"], classes)),
         **parts,  # type: ignore[arg-type]
     )
+
+
+def _rows(array: Array, rows: list[int], channels: slice) -> Array:
+    """Some rows of the cached array: the array itself if it is all of it, else one copy."""
+    if len(rows) == len(array) and channels.stop == array.shape[1]:
+        return array
+    picked = np.empty((len(rows), channels.stop, *array.shape[2:]), array.dtype)
+    for start in range(0, len(rows), _CHUNK):
+        picked[start : start + _CHUNK] = array[rows[start : start + _CHUNK], channels]
+    return picked
 
 
 def _notes(listing: Listing, problems: list[str | None], classes: tuple[str, ...]) -> Iterator[str]:

@@ -67,8 +67,8 @@ def split(
         mean, std = channel_statistics(train)
     return Data(
         train=train,
-        val=_whole(collection.val) if collection.val else _part(pool, order[tested:cut]),
-        test=_whole(collection.test) if collection.test else _part(pool, order[:tested]),
+        val=whole(collection.val) if collection.val else _part(pool, order[tested:cut]),
+        test=whole(collection.test) if collection.test else _part(pool, order[:tested]),
         classes=collection.classes,
         mean=mean.to(train.inputs.device),
         std=std.to(train.inputs.device),
@@ -84,6 +84,7 @@ def _part(examples: Examples, index: Tensor) -> Part:
     return Part(examples.inputs, index, examples.targets[index])
 
 
-def _whole(examples: Examples) -> Part:
+def whole(examples: Examples) -> Part:
+    """All examples as a part."""
     index = torch.arange(len(examples.targets), device=examples.targets.device)
     return Part(examples.inputs, index, examples.targets)
