@@ -17,6 +17,8 @@ _PARTS = (
     ("matplotlib", "compare: figures", "lab"),
     ("SciencePlots", "compare: figures", "lab"),
     ("pillow", "image files", "lab"),
+    ("onnx", "penex export --onnx", "onnx"),
+    ("onnxscript", "penex export --onnx", "onnx"),
     ("tensorboard", "--track tensorboard", ""),
     ("wandb", "--track wandb", ""),
 )
@@ -43,7 +45,7 @@ def report() -> str:
             lines.append(f"{package:12} {version:10} {purpose}")
         else:
             how = f"pip install 'penex[{extra}]'" if extra else f"pip install {package}"
-            needed = "missing" if extra else "not there"
+            needed = "missing" if extra == "lab" else "not there"
             lines.append(f"{package:12} {needed:10} {purpose}: {how}")
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import logging
 import warnings
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def write(model: Exported, path: Path) -> None:
         raise LabError(f"ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
     example = torch.zeros(2, *model.card["shape"])
     batch = torch.export.Dim("batch", min=1)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own, on its own code
         program = torch.onnx.export(
