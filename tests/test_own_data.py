@@ -108,6 +108,93 @@ def test_a_second_start_decodes_nothing(odd_folder: Path, monkeypatch: pytest.Mo
     assert first.notes == again.notes
 
 
+def test_what_lies_beside_is_said(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    write_folder(root / "train", 2, 8)
+    write_folder(root / "val", 2, 3)
+    write_folder(root / "Validation", 2, 3)
+    write_class(root / "stray", 0, 2)
+    write_class(root / "train" / "class 0" / ".ipynb_checkpoints", 0, 3)
+    picture(0, 1).save(root / "loose.png")
+    collection = read(root)
+    assert len(collection.train.targets) == 16
+    assert collection.notes[0] == "Beside train/, and left out: Validation, stray."
+    assert collection.notes[1] == "1 images lie in no class's folder, and are left out."
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    for label, name in enumerate(("bus", "car", "train")):
+        write_class(tmp_path / "set" / name, label, 6)
+    assert read(tmp_path / "set").classes == ("bus", "car", "train")
+
+
+def test_sixteen_bits_are_scaled_alike() -> None:
+    for value in (200, 40_000):
+        buffer = io.BytesIO()
+        Image.fromarray(np.full((9, 9), value, dtype=np.uint16)).save(buffer, "PNG")
+        array, grey, _ = images.decode(buffer.getvalue(), 8)
+        assert grey
+        assert array.max() == int(value / 65535 * 255)
+
+
+def test_another_folder_has_another_cache(tmp_path: Path) -> None:
+    """Same names, sizes and times, other pixels: an archive can hold that."""
+    for root, swap in (("a", 0), ("b", 1)):
+        for label in range(2):
+            folder = tmp_path / root / f"c{label}"
+            folder.mkdir(parents=True)
+            for number in range(6):
+                picture(label ^ swap, number).save(folder / f"{number}.bmp")
+                os.utime(folder / f"{number}.bmp", ns=(0, 0))
+    first, second = read(tmp_path / "a"), read(tmp_path / "b")
+    assert not torch.equal(first.train.inputs, second.train.inputs)
+
+
+def test_a_failed_extraction_leaves_nothing(tmp_path: Path, own_cache: Path) -> None:
+    path = cut_zip(tmp_path)
+    for _ in range(2):
+        with pytest.raises(LabError, match="cannot be taken apart"):
+            read(path)
+    assert not own_cache.exists() or not list(own_cache.iterdir())
+
+
+def test_a_rare_class_is_trained_on(tmp_path: Path) -> None:
+    from penex.lab.data.split import split
+
+    labels = np.array([0] * 900 + [1] * 6)
+    collection = read(npz(x=np.random.default_rng(0).random((906, 2)), y=labels)(tmp_path))
+    for seed in range(20):
+        small, large = (split(collection, seed, size) for size in (60, 200))
+        assert set(small.train.targets.tolist()) == {0, 1}
+        assert set(small.train.index.tolist()) <= set(large.train.index.tolist())
+
+
+def test_a_row_number_is_no_feature(tmp_path: Path) -> None:
+    lines = [",a,kind", *(f"{k},{k % 7},{k % 2}" for k in range(20))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    collection = read(tmp_path / "t.csv", label_column="kind")
+    assert collection.facts["columns"] == ["a"]
+    assert "without a name" in collection.notes[0]
+
+
+def test_inputs_without_labels_are_said(tmp_path: Path) -> None:
+    path = npz(x=np.zeros((20, 3)), y=np.arange(20) % 2, x_test=np.zeros((3, 3)))(tmp_path)
+    assert read(path).notes == ("x_test is left out: x_test and y_test go together.",)
+
+
+def test_a_last_batch_of_one_and_batch_norm() -> None:
+    from penex.lab import runs, tasks, training
+    from penex.lab.engine import loop
+
+    task = tasks.find("digits")
+    spec = runs.LossSpec("ce")
+    run_ = runs.plan(task, spec, 0, 65, {"batch_size": 32, "epochs": 1})
+    data = training.data_of(run_, torch.device("cpu"))
+    learner = training.learner_of(run_, data, torch.device("cpu"))
+    learner.least = 2
+    assert len(loop.start(learner, data).history) == 2
+
+
 def test_processes_decode_what_one_decodes(
     odd_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +399,62 @@ def evil_pickle(root: Path) -> Path:
     return folder
 
 
+def single_array(root: Path) -> Path:
+    np.save(root / "data.npy", np.zeros(3))
+    return (root / "data.npy").rename(root / "data.npz")
+
+
+def only_test(root: Path) -> Path:
+    write_folder(root / "data" / "test", 2, 6)
+    write_folder(root / "data" / "val", 2, 6)
+    return root / "data"
+
+
+def empty_train(root: Path) -> Path:
+    write_folder(root / "data" / "test", 2, 6)
+    (root / "data" / "train" / "class 0").mkdir(parents=True)
+    return root / "data"
+
+
+def encrypted(root: Path) -> Path:
+    path = root / "data.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/x.png", b"x" * 50)
+    content = bytearray(path.read_bytes())
+    content[6] |= 1  # says of its member that it is encrypted
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    return path
+
+
+def damaged_tar(root: Path) -> Path:
+    """An archive whose middle was overwritten: tarfile alone would take it for its end."""
+    write_folder(root / "x", 2, 30)
+    path = root / "data.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=0) as tape:
+        tape.add(root / "x", "x")
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 600] = bytes(600)
+    path.write_bytes(content)
+    return path
+
+
+def pointer_pickle(root: Path) -> Path:
+    """numpy's own types would take these eight bytes for the address of an object."""
+    folder = root / "cifar-10-batches-py"
+    write_cifar10(folder)
+    build = (
+        b"\x80\x02}(X\x04\x00\x00\x00datacnumpy\n_reconstruct\nq\x00"
+        b"0cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"
+        b"(K\x01(K\x01tcnumpy\ndtype\n(U\x02V8K\x00K\x01tR(K\x03U\x01|N(U\x01atq\x02"
+        b"}U\x01a(cnumpy\ndtype\n(U\x02O8K\x00K\x01tRK\x00tsK\x08K\x01K\x00tb"
+        b"\x89U\x08AAAAAAAAtbX\x06\x00\x00\x00labels]K\x00au."
+    ).replace(b"cnumpy\n_reconstruct\nq\x000", b"")
+    (folder / "data_batch_1").write_bytes(build)
+    return folder
+
+
 GOOD = "".join(f"{k},{k % 3},{'yes' if k % 2 else 'no'}\n" for k in range(20))
 
 
@@ -321,7 +464,7 @@ GOOD = "".join(f"{k},{k % 3},{'yes' if k % 2 else 'no'}\n" for k in range(20))
         (single_class, [], "has the single class 'class 0'"),
         (two_files, [], "has 1 examples; each needs at least 5"),
         (missing_in_test, [], "the class 'class 2' has no example in test"),
-        (no_images, [], "There are no images in"),
+        (no_images, [], "There are no images to train on in"),
         (all_broken, [], "None of the 2 images in"),
         (lambda root: root / "nowhere", [], "There is nothing at"),
         (table("a,b,label\n1,2,x\n"), ["--label-column", "lable"], "Did you mean 'label'?"),
@@ -348,6 +491,24 @@ GOOD = "".join(f"{k},{k % 3},{'yes' if k % 2 else 'no'}\n" for k in range(20))
         (npz(x=np.full((4, 3), np.nan), y=np.arange(4)), [], "a number that is not finite"),
         (npz(x=np.array(["a"] * 4), y=np.arange(4)), [], "must be numbers"),
         (npz(x=np.zeros((4, 3)), y=np.array([0.5] * 4)), [], "whole numbers or names"),
+        (npz(x=np.zeros((4, 3)), y=np.array([np.inf] * 4)), [], "whole numbers or names"),
+        (npz(x=np.float64(3), y=np.arange(4)), [], "has no training examples"),
+        (npz(x=np.zeros((4, 0)), y=np.arange(4)), [], "they are (4, 0)"),
+        (npz(x=np.full((4, 3), 1e300), y=np.arange(4)), [], "not finite in float32"),
+        (npz(x=np.zeros((4, 3)), y=np.arange(4), class_names=np.array(["a"])), [],
+         "class_names must have a different name for each label"),
+        (npz(x=np.zeros((4, 3)), y=np.arange(4) - 1, class_names=np.array(list("abcd"))), [],
+         "labels go from -1 to 2"),
+        (single_array, [], "it is a single array"),
+        (only_test, [], "but no train/ with a folder for each class"),
+        (empty_train, [], "There are no images to train on"),
+        (encrypted, [], "cannot be taken apart"),
+        (damaged_tar, [], "cannot be taken apart"),
+        (table("a,label\n" + "1e300,x\n2,y\n" * 5), ["--label-column", "label"],
+         "'1e300' is not finite in float32"),
+        (table("a,label\n" + '"1\n",x\n2,y\n' * 5 + ",x\n"), ["--label-column", "label"],
+         "line 17, column 'a': the value is missing"),
+        (pointer_pickle, [], "is not one of CIFAR's files"),
         (cut_npz, [], "truncated or no .npz file"),
         (outside, [], "its member '../escaped.png' would be written outside"),
         (linked, [], "its member 'a/link' is a link"),
@@ -640,6 +801,7 @@ def test_a_model_of_ones_own(
         "def tiny(shape, n_out):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], n_out))\n"
         "def wrong(shape, n_out):\n    return 3\n"
+        "def wide(shape, n_out):\n    return tiny(shape, n_out + 2)\n"
     )
     (tmp_path / "my_own_models.py").write_text(code)
     options = ["--loss", "ce", "--epochs", 1, "--train-size", 50, "--out", tmp_path / "out"]
@@ -649,8 +811,19 @@ def test_a_model_of_ones_own(
     assert config["model"] == "my_own_models:tiny"
     assert len(config["data"]["model_source"]) == 16
     run("train", *options, "--model", "my_own_models:wrong", code=2)
-    assert "gave a int, not an nn.Module" in capsys.readouterr().err
+    assert "it gave a int, not an nn.Module" in capsys.readouterr().err
     run("train", *options, "--model", "my_own_models:none", code=2)
+    assert "cannot be imported" in capsys.readouterr().err
+    run("train", *options, "--model", "my_own_models:wide", code=2)
+    assert "gave logits of shape (2, 12), not (2, 10)" in capsys.readouterr().err
+    run("predict", place, tmp_path / "x.npy", code=2)
+    assert "say --own-code" in capsys.readouterr().err
+    np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.uint8))
+    run("predict", place, tmp_path / "x.npy", "--own-code")
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    (tmp_path / "my_own_models.py").write_text(code + "# changed\n")
+    run("predict", place, tmp_path / "x.npy", "--own-code", code=2)
+    assert "is not the one that the model" in capsys.readouterr().err
 
 
 def test_the_model_follows_the_shape() -> None:
@@ -697,7 +870,9 @@ def test_memory_is_shared_between_runs() -> None:
 
 
 def test_class_indices_need_no_order() -> None:
-    classes, indices = arrays.class_indices({"train": np.array([7, 3, 7]), "test": np.array([3])})
+    classes, indices = arrays.class_indices(
+        {"train": np.array([7, 3, 7]), "test": np.array([3])}, Path("x")
+    )
     assert classes == ("3", "7")
     assert indices["test"].tolist() == [0]
 

@@ -16,6 +16,7 @@ from penex import cli
 from penex.lab import runs, tasks, training
 from penex.lab.data import images
 from penex.lab.engine import checkpoint, loop
+from penex.lab.errors import RecordError
 from penex.lab.models import exported
 
 from pictures import picture, write_folder
@@ -73,7 +74,7 @@ def test_predictions_are_right_and_calibrated(
         raw = torch.from_numpy(images.decode(content, 32)[0].copy())[None]
         with torch.no_grad():
             expected = loss.probabilities(model.logits(raw))[0]
-        found = torch.tensor([float(row[name]) for name in model.classes])
+        found = torch.tensor([float(row[f"p:{name}"]) for name in model.classes])
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
         assert float(row["confidence"]) == pytest.approx(found.max().item())
     assert model.temperature == pytest.approx(1 / 1.2)
@@ -153,6 +154,41 @@ def test_unreadable_files_are_named_and_skipped(
     assert "bad.png: it is not an image" in shown.err
     assert "none.png: there is no such file" in shown.err
     assert "2 skipped." in shown.err
+
+
+def test_nothing_to_predict_is_one_sentence(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.png").write_bytes(b"x")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["predict", str(run_of(trained)), str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "There was nothing to predict." in capsys.readouterr().err
+
+
+def test_arrays_may_go_to_a_model_of_images(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 32, 32, 3), np.uint8))
+    assert len(predicted(trained, capsys, str(tmp_path / "x.npy")).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"model": "subprocess:call", "shape": ["true"]},
+        {"model": "subprocess:call", "shape": [1]},
+        {"temperature": 0},
+        {"temperature": "1"},
+        {"classes": "ab"},
+        {"preprocessing": {"kind": "images", "mean": [0], "std": [1]}},
+    ],
+)
+def test_a_card_cannot_do_harm(harm: dict[str, object], trained: Path, tmp_path: Path) -> None:
+    card = json.loads((run_of(trained) / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**card, **harm}))
+    with pytest.raises(RecordError):
+        exported.load(tmp_path)
 
 
 def test_many_files_go_in_batches(

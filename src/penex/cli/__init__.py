@@ -10,6 +10,7 @@ import tyro
 
 from penex.cli import training
 from penex.cli.reading import data
+from penex.cli.reporting import report
 from penex.cli.training import compare, train
 from penex.cli.using import export, predict
 from penex.lab.errors import Interrupted, LabError
@@ -27,6 +28,7 @@ def doctor() -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": compare,
     "train": train,
+    "report": report,
     "predict": predict,
     "export": export,
     "data": data,

@@ -120,7 +120,8 @@ def train(
         for part in ("validation", "test"):
             for name, value in done.get(part, {}).items():
                 spread = done[f"{part}_spread"][name]
-                print(f"{part:10} {name:14} {value:.4f} [bootstrap {spread:.4f}]")
+                shown = "not finite" if None in (value, spread) else f"{value:.4f} [{spread:.4f}]"
+                print(f"{part:10} {name:14} {shown}")
         print(f"Record: {record.folder}")
 
 
@@ -185,16 +186,14 @@ def _session(
 
 
 def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
-    """Write the table and the figures beside the records; then print."""
-    from penex.lab import files
-    from penex.report import figures, results, tables, terminal
+    """Write tables, figures and the page beside the records; then print."""
+    from penex.report import results, terminal
+    from penex.report.all import write_all
 
     found = results.load(folder, listing)
-    files.write(folder / "comparison.md", tables.markdown(found).encode())
-    files.write(folder / "comparison.csv", tables.as_csv(found).encode())
-    drawn = figures.write_all(found)
+    written = write_all(found)
     terminal.show(found)
     print(
-        f"\n{seconds:.0f} s. In {folder}: comparison.md, comparison.csv, "
-        f"{', '.join(path.name for path in drawn)}, and a record of every run."
+        f"\n{seconds:.0f} s. In {folder}: {', '.join(path.name for path in written)}, and a record "
+        "of every run."
     )

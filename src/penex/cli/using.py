@@ -19,6 +19,7 @@ def predict(
     to: Annotated[Path | None, hinted("FILE", "(default: standard output)")] = None,
     form: Literal["csv", "jsonl"] = "csv",
     device: str = "auto",
+    own_code: bool = False,
 ) -> None:
     """Calibrated probabilities for new files, prepared as the training data were.
 
@@ -30,6 +31,7 @@ def predict(
         to: where to write.
         form: csv (a column a class) or jsonl.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
+        own_code: import the module of a model of one's own, which runs its code.
     """
     from penex.lab import environment
     from penex.lab import files as writing
@@ -38,7 +40,7 @@ def predict(
 
     if not files:
         raise LabError("penex predict needs files to predict.")
-    model = load(run)
+    model = load(run, own_code=own_code)
     skipped: list[lab.Item] = []
 
     def skip(item: lab.Item) -> None:
@@ -49,18 +51,22 @@ def predict(
     predictions = lab.predict(model, lab.items(model, files), place, skip)
     lines = lab.as_csv(predictions, model.classes) if form == "csv" else lab.as_jsonl(predictions)
     if to is None:
-        for line in lines:
-            print(line)
+        written = sum(print(line) is None for line in lines)
     else:
-        writing.write(to, ("\n".join(lines) + "\n").encode())
+        text = list(lines)
+        written = len(text)
+        writing.write(to, ("\n".join(text) + "\n").encode(errors="surrogateescape"))
     if skipped:
         print(f"{len(skipped)} skipped.", file=sys.stderr)
+    if written <= (form == "csv"):
+        raise LabError("There was nothing to predict.")
 
 
 def export(
     run: Folder,
     /,
     onnx: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    own_code: bool = False,
 ) -> None:
     """Write a trained model as ONNX, from raw inputs to calibrated probabilities.
 
@@ -70,9 +76,10 @@ def export(
     Args:
         run: the folder of a completed run: runs/TASK/LOSS/HASH/seed-N.
         onnx: the file to write.
+        own_code: import the module of a model of one's own, which runs its code.
     """
     from penex.lab.models import onnx as exporter
     from penex.lab.models.exported import load
 
-    exporter.write(load(run), onnx)
+    exporter.write(load(run, own_code=own_code), onnx)
     print(f"Written: {onnx}")

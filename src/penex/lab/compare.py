@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from penex.lab import files, training
+from penex.lab import examples, files, training
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
 from penex.lab.records import FORMAT, Record
@@ -92,8 +92,20 @@ def compare(
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, device, hooks)
         done(run, record, reused)
+    if ranks.rank() == 0:
+        _keep_examples(planned, out, folder, device)
     _write(folder, listing)  # another comparison may have taken the place meanwhile
     return listing
+
+
+def _keep_examples(planned: list[Run], out: Path, folder: Path, device: torch.device) -> None:
+    """Keep the images that the losses disagree on: the first seed's, at the first size."""
+    first = planned[0]
+    alike = [run for run in planned if (run.seed, run.train_size) == (first.seed, first.train_size)]
+    records = {str(run.loss): Record.of(out, run.config) for run in alike}
+    completed = {k: r for k, r in records.items() if r.done()["status"] == "completed"}
+    data = training.data_of(first, device)
+    examples.keep(folder, data, completed, first.seed, first.train_size)
 
 
 def _write(folder: Path, listing: Listing) -> None:

@@ -43,15 +43,13 @@ class Prediction(NamedTuple):
 def items(model: Exported, paths: Iterable[Path]) -> Iterator[Item]:
     """The raw inputs in some files; a folder stands for the files in it."""
     kind = model.card["preprocessing"]["kind"]
-    read = {"images": _images, "table": _table, "arrays": _arrays}[kind]
+    readers = {"images": _images, "table": _table, "arrays": _arrays}
     for path in paths:
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file())
-            for file in inside:
-                if not file.name.startswith("."):
-                    yield from read(model, file)
-        else:
-            yield from read(model, path)
+        inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        for file in inside:
+            if file is path or not file.name.startswith("."):
+                arrays = file.suffix.lower() in (".npy", ".npz")
+                yield from (_arrays if arrays else readers[kind])(model, file)
 
 
 def _images(model: Exported, path: Path) -> Iterator[Item]:
@@ -76,11 +74,11 @@ def _table(model: Exported, path: Path) -> Iterator[Item]:
 
     columns = model.card["preprocessing"]["columns"]
     try:
-        header, rows = table.read_columns(path)
-        missing = [name for name in columns if name not in header]
+        content = table.read_table(path)
+        missing = [name for name in columns if name not in content.header]
         if missing:
             raise LabError(f"the column {missing[0]!r} is missing")
-        values = table.numbers(path, header, rows, columns)
+        values = table.numbers(path, content, columns)
     except (LabError, OSError) as error:
         yield Item(str(path), None, str(error))
     else:
@@ -94,15 +92,17 @@ def _arrays(model: Exported, path: Path) -> Iterator[Item]:
     try:
         if path.suffix == ".npy":
             found = np.load(path, allow_pickle=False)
+            if not isinstance(found, np.ndarray):
+                raise LabError("it holds several arrays: name it .npz")
         else:
-            content = arrays.load_npz(path)
-            if "x" not in content:
+            content = arrays.load(path, lambda names: [n for n in ("x", "x_test") if n in names])
+            if not content:
                 raise LabError("it has no array x")
-            found = content["x"]
+            found = next(iter(content.values()))
         values = arrays.as_inputs(found, path, "x")
         if tuple(values.shape[1:]) != shape:
             raise LabError(f"its inputs have the shape {tuple(values.shape[1:])}, not {shape}")
-    except (LabError, OSError, ValueError) as error:
+    except (LabError, OSError, ValueError, EOFError) as error:
         yield Item(str(path), None, str(error))
     else:
         yield from (Item(str(path), k, value) for k, value in enumerate(values))
@@ -141,7 +141,7 @@ def _predicted(model: Exported, batch: list[Item], device: torch.device) -> Iter
 def as_csv(predictions: Iterable[Prediction], classes: Iterable[str]) -> Iterator[str]:
     """Predictions as lines of CSV, the header first."""
     names = list(classes)
-    yield _csv_line(["file", "row", "class", "confidence", *names])
+    yield _csv_line(["file", "row", "class", "confidence", *(f"p:{name}" for name in names)])
     for p in predictions:
         row = "" if p.row is None else p.row
         values = [p.probabilities[name] for name in names]

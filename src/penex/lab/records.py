@@ -27,7 +27,15 @@ FORMAT = 1
 
 _CONFIG, _ENVIRONMENT, _METRICS = "config.json", "environment.json", "metrics.jsonl"
 _PREDICTIONS, _DONE, _CLOCK, _LOCK = "predictions.npz", "done.json", "clock.json", ".lock"
-_LASTING = (_CONFIG, _ENVIRONMENT, _METRICS, _PREDICTIONS, "model.json", "model.safetensors")
+_LASTING = (
+    _CONFIG,
+    _ENVIRONMENT,
+    _METRICS,
+    _PREDICTIONS,
+    "scores.npz",
+    "model.json",
+    "model.safetensors",
+)
 
 Json = dict[str, Any]
 
@@ -209,14 +217,22 @@ class Record:
                 raise self._damaged(_METRICS, str(error)) from error
             return [json.loads(line) for line in lines[:-1]]
 
+    def has(self, name: str) -> bool:
+        """Whether a file is there."""
+        return (self.folder / name).exists()
+
     def predictions(self) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays of predictions.npz."""
-        content = self._checked(_PREDICTIONS)
+        return self.arrays(_PREDICTIONS)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of an .npz file of this record."""
+        content = self._checked(name)
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
+                return {key: arrays[key] for key in arrays.files}
         except (ValueError, OSError, KeyError) as error:
-            raise self._damaged(_PREDICTIONS, str(error)) from error
+            raise self._damaged(name, str(error)) from error
 
     def _checked(self, name: str) -> bytes:
         """The content of a file, if it is the one that done.json vouches for."""

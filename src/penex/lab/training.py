@@ -207,6 +207,7 @@ def card_of(run: Run, learner: Learner, data: Data) -> Json:
     """What model.json says besides its format: all that a prediction needs but the numbers."""
     return {
         "model": run.task.model,
+        "model_source": run.task.identity.get("model_source"),
         "shape": list(data.shape),
         "zero_sum_head": registry.find(run.loss.name).zero_sum_head,
         "classes": list(data.classes),

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from penex import registry
 from penex.lab.compare import LISTING
 from penex.lab.errors import RecordError
@@ -77,6 +81,22 @@ class Row:
             if done["status"] == "completed"
         }
         return {seed: value for seed, value in values.items() if value is not None}
+
+    def argument(self, name: str) -> float | bool | str | None:
+        """An argument of the loss, as it was resolved; None if it has none such."""
+        for record in self.records.values():
+            value: float | bool | str | None = record.config()["loss"]["arguments"].get(name)
+            return value
+        return None
+
+    def pooled_logits(self) -> tuple[Tensor, Tensor] | None:
+        """The test logits and targets of all seeds; None where the records hold none."""
+        found = [r.predictions() for r in self.records.values() if r.has("predictions.npz")]
+        if not found:
+            return None
+        logits = np.concatenate([arrays["test_logits"] for arrays in found])
+        targets = np.concatenate([arrays["test_targets"] for arrays in found])
+        return torch.from_numpy(logits), torch.from_numpy(targets)
 
     def broken(self, metric: str) -> bool:
         """Whether a completed run's metric is not finite."""

@@ -97,3 +97,38 @@ def as_csv(results: Results) -> str:
                     spread = done.get(f"{part}_spread", {}).get(metric.name)
                     writer.writerow([*start, part, metric.name, value, spread])
     return buffer.getvalue()
+
+
+def latex(results: Results) -> str:
+    """The table for a paper that loads booktabs."""
+    parts = []
+    for size in results.train_sizes:
+        rows = results.at(size)
+        bold = winners(rows)
+        heads = " & ".join(f"{m.title} {_ARROWS[m.higher]}" for m in METRICS)
+        lines = [
+            f"% {caption(results, size)}",
+            f"\\begin{{tabular}}{{l{'c' * len(METRICS)}}}",
+            "\\toprule",
+            f"Loss & {heads} \\\\",
+            "\\midrule",
+        ]
+        for row in rows:
+            cells = [_latex_cell(cell(row, m), (row.label, m.name) in bold) for m in METRICS]
+            lines.append(f"{_latex_text(name(row))} & {' & '.join(cells)} \\\\")
+        parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+_ARROWS = {True: "$\\uparrow$", False: "$\\downarrow$"}
+
+
+def _latex_cell(text: str, best: bool) -> str:
+    number = text.replace("±", "$\\pm$").replace("–", "--")
+    return f"\\textbf{{{number}}}" if best else number
+
+
+def _latex_text(text: str) -> str:
+    for sign in ("\\", "_", "&", "%", "#", "$", "{", "}"):
+        text = text.replace(sign, "\\textbackslash{}" if sign == "\\" else "\\" + sign)
+    return text

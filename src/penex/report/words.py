@@ -2,14 +2,19 @@
 
 import math
 
-from penex.report.results import METRIC, Results, Row
+from penex.report.results import METRIC, METRICS, Results, Row
 from penex.report.statistics import Interval, Verdict, paired_difference, verdict
 
 _FEW = 5
 
 
 def sentences(results: Results) -> list[str]:
-    """What the table says, for someone who would not read it: a few sentences."""
+    """What the table says, for someone who would not read it, and what it cannot say."""
+    return [*findings(results), *_limits(results)]
+
+
+def findings(results: Results) -> list[str]:
+    """Who leads, by how much, and how PENEX compares with cross-entropy."""
     said = []
     for size in results.train_sizes:
         rows = results.at(size)
@@ -18,8 +23,14 @@ def sentences(results: Results) -> list[str]:
         said += [_lead(v, where) for v in found if v is not None and v.runner_up is not None]
         said += _against_ce(rows, where)
         said += [_diverged(row, where) for row in rows if row.diverged]
-    if any(row.missing for row in results.rows):
-        missing = sum(len(row.missing) for row in results.rows)
+    return said
+
+
+def _limits(results: Results) -> list[str]:
+    """What the number of runs allows to say."""
+    said = []
+    missing = sum(len(row.missing) for row in results.rows)
+    if missing:
         said.append(f"{missing} run{'s are' if missing > 1 else ' is'} not done yet.")
     if results.seeds == 1:
         said.append("One seed shows no spread: --seeds 5 or more can tell a difference from luck.")
@@ -28,6 +39,32 @@ def sentences(results: Results) -> list[str]:
             f"{results.seeds} seeds make wide intervals: only large differences show; more --seeds "
             "narrow them."
         )
+    return said
+
+
+def caveats(results: Results) -> list[str]:
+    """What a careful reader would ask, answered: for the page."""
+    said = _limits(results)
+    if results.seeds > 1:
+        said.append(
+            "The leader is picked by the same data that its lead is judged by, and there are "
+            "several metrics: a lone bold number is a hint, no proof."
+        )
+    said += [
+        f"{row.title} diverged with {len(row.diverged)} of its seeds: its mean is that of the "
+        "others, and it cannot win."
+        for row in results.rows
+        if row.diverged
+    ]
+    said += [
+        f"{row.title}: {metric.title} is not finite for some seed, so it has no mean."
+        for row in results.rows
+        for metric in METRICS
+        if row.broken(metric.name)
+    ]
+    tuned = any(":" in row.label for row in results.rows)
+    if not tuned:
+        said.append("No loss was tuned: each has its default parameter.")
     return said
 
 

@@ -1,6 +1,6 @@
 """Arrays in an .npz file: x and y, or x_train, y_train, x_test, ...; MedMNIST's names too."""
 
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,33 @@ from penex.lab.errors import LabError
 
 Array = np.ndarray[Any, Any]
 
+_PARTS = ("train", "val", "test")
 _LAYOUTS = (  # (inputs, targets) of train, val, test
-    (("x_train", "y_train"), ("x_val", "y_val"), ("x_test", "y_test")),
-    (
-        ("train_images", "train_labels"),
-        ("val_images", "val_labels"),
-        ("test_images", "test_labels"),
-    ),
+    tuple((f"x_{part}", f"y_{part}") for part in _PARTS),
+    tuple((f"{part}_images", f"{part}_labels") for part in _PARTS),
     (("x", "y"), ("x_val", "y_val"), ("x_test", "y_test")),
 )
+_NAMES = "class_names"
+_MOST_CHANNELS = 4
 
 
-def load_npz(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file. Nothing in it is executed: an array of objects is refused."""
+def load(path: Path, wanted: Callable[[list[str]], list[str]]) -> dict[str, Array]:
+    """Some arrays of an .npz file. Nothing in it is executed: an array of objects is refused.
+
+    Args:
+        path: the file.
+        wanted: (names in the file) -> names to read.
+    """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        with path.open("rb") as file:
+            opened = np.load(file, allow_pickle=False)
+            if isinstance(opened, np.ndarray):
+                raise ValueError("it is a single array: name it .npy")
+            with opened:
+                return {name: opened[name] for name in wanted(list(opened.files))}
+    except (LabError, OSError):
+        raise
+    except Exception as error:  # a damaged zip raises all kinds
         if "Object arrays" in str(error) or "pickle" in str(error):
             what = "it holds an array of Python objects; save numbers or strings instead"
         else:
@@ -38,37 +48,47 @@ def load_npz(path: Path) -> dict[str, Array]:
 
 def read(path: Path) -> Collection:
     """The data of an .npz file."""
-    arrays = load_npz(path)
-    for layout in _LAYOUTS:
-        if all(name in arrays for name in layout[0]):
-            break
-    else:
-        raise LabError(
-            f"{path} needs the arrays x and y, or x_train and y_train (and x_val, y_val, x_test, "
-            f"y_test if you like); it has {', '.join(sorted(arrays)) or 'none'}."
-        )
+    layout: tuple[tuple[str, str], ...] = ()
+    notes: list[str] = []
+
+    def wanted(names: list[str]) -> list[str]:
+        nonlocal layout
+        layout = next((pairs for pairs in _LAYOUTS if set(pairs[0]) <= set(names)), ())
+        if not layout:
+            raise LabError(
+                f"{path} needs the arrays x and y, or x_train and y_train (and x_val, y_val, "
+                f"x_test, y_test if you like); it has {', '.join(sorted(names)) or 'none'}."
+            )
+        for x, y in layout:
+            if (x in names) != (y in names):
+                notes.append(f"{x if x in names else y} is left out: {x} and {y} go together.")
+        used = [name for pair in layout for name in pair if set(pair) <= set(names)]
+        return [*used, *([_NAMES] if _NAMES in names else [])]
+
+    arrays = load(path, wanted)
     found = {
         part: (arrays[x], arrays[y])
-        for part, (x, y) in zip(("train", "val", "test"), layout, strict=True)
-        if x in arrays and y in arrays and len(arrays[x])
+        for part, (x, y) in zip(_PARTS, layout, strict=True)
+        if x in arrays and arrays[x].ndim and len(arrays[x])
     }
     if "train" not in found:
         raise LabError(f"{path} has no training examples.")
     targets = {part: _labels(y, path, part) for part, (_, y) in found.items()}
-    classes, indices = class_indices(targets, arrays.get("class_names"))
-    parts = {}
+    classes, indices = class_indices(targets, path, arrays.get(_NAMES))
+    parts: dict[str, Examples] = {}
     for part, (x, _) in found.items():
         inputs = as_inputs(x, path, part)
         if len(inputs) != len(indices[part]):
             raise LabError(
                 f"{path}: {part} has {len(inputs)} inputs but {len(indices[part])} labels."
             )
-        if inputs.shape[1:] != as_inputs(found["train"][0], path, "train").shape[1:]:
+        if parts and inputs.shape[1:] != parts["train"].inputs.shape[1:]:
             raise LabError(f"{path}: the inputs of {part} have another shape than those of train.")
         parts[part] = Examples(inputs, indices[part])
     return Collection(
         classes=classes,
-        facts={"source": "an .npz file", "arrays": [name for pair in layout for name in pair]},
+        facts={"source": "an .npz file"},
+        notes=tuple(notes),
         **parts,  # type: ignore[arg-type]
     )
 
@@ -79,17 +99,20 @@ def as_inputs(x: Array, path: Path, part: str) -> torch.Tensor:
         raise LabError(f"{path}: the inputs of {part} must be numbers; they are {x.dtype}.")
     if x.ndim == 3:
         x = x[:, None]
-    elif x.ndim == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+    elif x.ndim == 4 and x.shape[3] <= _MOST_CHANNELS < x.shape[1]:
         x = x.transpose(0, 3, 1, 2)
-    elif x.ndim not in (2, 4):
+    if x.ndim not in (2, 4) or 0 in x.shape[1:]:
         raise LabError(
             f"{path}: the inputs of {part} must be (N, height, width), (N, height, width, "
             f"channels), (N, channels, height, width) or (N, features); they are {x.shape}."
         )
     if x.dtype != np.uint8:
-        x = x.astype(np.float32)
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32)
         if not np.isfinite(x).all():
-            raise LabError(f"{path}: the inputs of {part} hold a number that is not finite.")
+            raise LabError(
+                f"{path}: the inputs of {part} hold a number that is not finite in float32."
+            )
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
@@ -101,32 +124,36 @@ def _labels(y: Array, path: Path, part: str) -> Array:
             f"{path}: the labels of {part} must be one for each example; they have the shape "
             f"{y.shape} (several labels an example are not supported)."
         )
-    if y.dtype.kind == "f" and np.array_equal(y, y.round()):
+    if y.dtype.kind == "f" and np.isfinite(y).all() and np.array_equal(y, y.round()):
         y = y.astype(np.int64)
     if y.dtype.kind not in "iuUSb":
-        raise LabError(
-            f"{path}: the labels of {part} must be whole numbers or names; got {y.dtype}."
-        )
-    return y
+        raise LabError(f"{path}: the labels of {part} must be whole numbers or names.")
+    return y.astype(np.int64) if y.dtype.kind in "iub" else y.astype(np.str_)
 
 
 def class_indices(
-    labels: dict[str, Array], names: Array | None = None
+    labels: dict[str, Array], path: Path, names: Array | None = None
 ) -> tuple[tuple[str, ...], dict[str, torch.Tensor]]:
     """Class names and, for each part, indices into them.
 
     With `names`, labels are indices already.
 
-    >>> class_indices({"train": np.array(["b", "a", "b"])})
+    >>> class_indices({"train": np.array(["b", "a", "b"])}, Path("x"))
     (('a', 'b'), {'train': tensor([1, 0, 1])})
     """
     everything = np.concatenate(list(labels.values()))
-    if names is not None and everything.dtype.kind in "iu" and everything.max() < len(names):
-        indices = {part: torch.from_numpy(y.astype(np.int64)) for part, y in labels.items()}
-        return tuple(str(name) for name in names), indices
+    if names is not None and everything.dtype.kind == "i":
+        known = [str(n.decode() if isinstance(n, bytes) else n) for n in np.ravel(names).tolist()]
+        low, high = int(everything.min()), int(everything.max())
+        if len(set(known)) != len(known) or low < 0 or high >= len(known):
+            raise LabError(
+                f"{path}: class_names must have a different name for each label from 0; it has "
+                f"{len(set(known))} names, and labels go from {low} to {high}."
+            )
+        return tuple(known), {part: torch.from_numpy(y) for part, y in labels.items()}
     values = np.unique(everything)
     indices = {
         part: torch.from_numpy(np.searchsorted(values, y).astype(np.int64))
         for part, y in labels.items()
     }
-    return tuple(v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist()), indices
+    return tuple(str(value) for value in values.tolist()), indices

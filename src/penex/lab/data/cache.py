@@ -61,6 +61,9 @@ class Entry:
         root().mkdir(parents=True, exist_ok=True)
         try:
             np.lib.format.open_memmap(self._beside, "w+", dtype=np.uint8, shape=shape).flush()
+            if hasattr(os, "posix_fallocate"):  # a full disk shall say so now, not kill us later
+                with self._beside.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, self._beside.stat().st_size)
             yield self._beside
             self._beside.replace(self._array)
         except BaseException:

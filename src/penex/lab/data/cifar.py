@@ -12,13 +12,35 @@ from penex.lab.data import Collection, Examples
 from penex.lab.data.catalogue import checksum_note
 from penex.lab.errors import LabError
 
-# What a pickled numpy array is made of, in any version of numpy: nothing else is ever called.
-_ALLOWED = {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("_codecs", "encode"),
+
+class _Stored:
+    """What stands for numpy's types while a pickle is read: it keeps what it is given, as data.
+
+    numpy's own dtype can be told to take bytes for pointers, so it never sees the pickle.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"it encodes bytes as {encoding}")
+    return text.encode("latin-1")
+
+
+# All that a pickled array of numbers names, in any version of numpy and Python.
+_STAND_INS: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _Stored,
+    ("numpy", "dtype"): _Stored,
+    ("numpy.core.multiarray", "_reconstruct"): _Stored,
+    ("numpy._core.multiarray", "_reconstruct"): _Stored,
+    ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): bytes,
 }
 
 _TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -26,9 +48,22 @@ _TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
 
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
+        if (module, name) not in _STAND_INS:
             raise pickle.UnpicklingError(f"it would call {module}.{name}, which no data set needs")
-        return super().find_class(module, name)
+        return _STAND_INS[module, name]
+
+
+def _bytes_of(stored: Any) -> np.ndarray[Any, Any] | None:
+    """The array of bytes that a pickle describes; None if it describes anything else."""
+    try:
+        _, shape, kind, fortran, content = stored.state
+        plain = kind.given[0] in ("u1", "|u1") and not fortran and isinstance(content, bytes | str)
+        if not plain or not all(isinstance(n, int) for n in shape):
+            return None
+        raw = content if isinstance(content, bytes) else content.encode("latin-1")
+        return np.frombuffer(raw, np.uint8).reshape(shape).copy()
+    except (AttributeError, TypeError, ValueError, IndexError):
+        return None
 
 
 def unpickle(path: Path) -> dict[str, Any]:
@@ -53,20 +88,20 @@ def _images(paths: list[Path], label: str) -> Examples:
     images, labels = [], []
     for path in paths:
         content = unpickle(path)
-        data, targets = content.get("data"), content.get(label)
+        data, targets = _bytes_of(content.get("data")), content.get(label)
         if (
-            not isinstance(data, np.ndarray)
-            or data.dtype != np.uint8
+            data is None
             or data.ndim != 2
             or data.shape[1] != 3072
-            or targets is None
+            or not isinstance(targets, list)
             or len(targets) != len(data)
+            or not all(isinstance(target, int) and target >= 0 for target in targets)
         ):
             raise LabError(
                 f"{path} is not one of CIFAR's files: it needs data (N x 3072 bytes) and {label}."
             )
         images.append(data.reshape(-1, 3, 32, 32))
-        labels.append(np.asarray(targets, dtype=np.int64))
+        labels.append(np.array(targets, dtype=np.int64))
     return Examples(
         torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels))
     )
@@ -100,10 +135,12 @@ def read_cifar100(folder: Path, *, coarse: bool = False) -> Collection:
 
 
 def _collection(
-    name: str, folder: Path, train: list[Path], test: list[Path], label: str, names: list[Any]
+    name: str, folder: Path, train: list[Path], test: list[Path], label: str, names: Any
 ) -> Collection:
     trained, tested = _images(train, label), _images(test, label)
-    classes = tuple(n.decode() if isinstance(n, bytes) else str(n) for n in names)
+    if not isinstance(names, list) or not all(isinstance(n, bytes | str) for n in names):
+        raise LabError(f"{folder}: the names of the classes are no list of texts.")
+    classes = tuple(n.decode("latin-1") if isinstance(n, bytes) else n for n in names)
     highest = int(max(trained.targets.max(), tested.targets.max()))
     if highest >= len(classes):
         raise LabError(f"{folder}: a label is {highest}, but there are {len(classes)} class names.")

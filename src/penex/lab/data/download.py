@@ -1,5 +1,6 @@
 """Getting files: resumable, verified; and taking archives apart safely."""
 
+import os
 import shutil
 import stat
 import tarfile
@@ -7,6 +8,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -65,7 +67,7 @@ def fetch(url: str, target: Path, progress: Progress) -> None:
         if error.code != _DONE:
             raise LabError(f"{url} cannot be loaded: the server says {error.code}.") from error
         total = have
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise LabError(
             f"{url} cannot be loaded: {reason}. What came is kept; the same command goes on. "
@@ -89,38 +91,52 @@ def _copy(answer: IO[bytes], file: IO[bytes], have: int, total: int, progress: P
 
 def is_archive(path: Path) -> bool:
     """Whether a file is an archive by its name."""
-    return path.suffix == ".zip" or path.name.endswith((".tar", ".tar.gz", ".tgz", ".tar.xz"))
+    return path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz"))
 
 
 def extract(archive: Path, root: Path) -> None:
     """Take an archive apart into a folder. One that reaches outside is refused as a whole."""
-    beside = root / f".{archive.name}.parts"
+    root.mkdir(parents=True, exist_ok=True)
+    beside = root / f".{archive.name}.{os.getpid()}.parts"
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    beside.mkdir()
     try:
-        if archive.suffix == ".zip":
+        _unpack(archive, beside)
+        for item in beside.iterdir():
+            shutil.rmtree(root / item.name, ignore_errors=True)
+            item.replace(root / item.name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        if archive.name.lower().endswith(".zip"):
             with zipfile.ZipFile(archive) as opened:
                 for member in opened.infolist():
                     kind = stat.S_IFMT(member.external_attr >> 16)
                     _check(archive, member.filename, plain=kind != stat.S_IFLNK)
-                opened.extractall(beside)
-        else:
-            with tarfile.open(archive) as tape:
-                members = tape.getmembers()
-                for entry in members:
-                    _check(archive, entry.name, plain=entry.isfile() or entry.isdir())
-                tape.extractall(beside, members=members, filter="data")
-        for item in beside.iterdir():
-            shutil.rmtree(root / item.name, ignore_errors=True)
-            item.replace(root / item.name)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+                opened.extractall(folder)
+            return
+        # tarfile takes a damaged header for the end; the checksum of the whole stream tells.
+        with tarfile.open(archive) as tape:
+            stream = tape.fileobj
+            while stream is not None and stream.read(_CHUNK):
+                pass
+        with tarfile.open(archive) as tape:
+            members = tape.getmembers()
+            for entry in members:
+                _check(archive, entry.name, plain=entry.isfile() or entry.isdir())
+            tape.extractall(folder, members=members, filter="data")
+    except LabError:
+        raise
+    except Exception as error:  # archives break in all kinds of ways
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise LabError(
-            f"{archive} cannot be taken apart: {error}. It may be truncated; get it again."
+            f"{archive} cannot be taken apart: {error}. It may be truncated or protected; remove "
+            "it and get it again."
         ) from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _check(archive: Path, name: str, *, plain: bool) -> None:

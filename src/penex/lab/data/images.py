@@ -55,40 +55,66 @@ class Listing:
         found: the image files, sorted.
         labels: every class, those without images too.
         others: files that are no images by their name.
+        notes: sentences on what was left out.
     """
 
     root: Path
     found: list[Found] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     others: int = 0
+    notes: list[str] = field(default_factory=list)
 
 
 def list_images(root: Path) -> Listing:
-    """The images of root/<class>/ or, if there is a training folder, root/<part>/<class>/."""
+    """The images of root/<class>/ or, if a training folder has folders, root/<part>/<class>/."""
     listing = Listing(root)
-    folders = {path.name.lower(): path for path in _folders(root)}
-    parts = {
-        part: folders[name] for part, names in PARTS.items() for name in names if name in folders
-    }
-    if "train" not in parts:
+    folders = _folders(root)
+    parts = _parts(folders)
+    words = {name for names in PARTS.values() for name in names}
+    if "train" in parts:
+        beside = sorted(f.name for f in folders if f not in parts.values())
+        if beside:
+            listing.notes.append(f"Beside train/, and left out: {', '.join(beside)}.")
+    elif folders and all(folder.name.lower() in words for folder in folders):
+        names = ", ".join(folder.name for folder in folders)
+        raise LabError(f"{root} has {names} but no train/ with a folder for each class.")
+    else:
         parts = {"train": root}
     known = set(Image.registered_extensions())
     for part, folder in parts.items():
         for label in _folders(folder):
             listing.labels.add(label.name)
             for path in sorted(label.rglob("*")):
-                if path.name.startswith(".") or not path.is_file():
+                if not path.is_file() or _is_hidden(path, label):
                     continue
                 if path.suffix.lower() in known:
                     listing.found.append(Found(part, label.name, path))
                 else:
                     listing.others += 1
-    if not listing.found:
+    if not any(found.part == "train" for found in listing.found):
         raise LabError(
-            f"There are no images in {root}: it needs a folder for each class with image files in "
-            "it, or train/, val/ and test/ with such folders."
+            f"There are no images to train on in {root}: it needs a folder for each class with "
+            "image files in it, or train/, val/ and test/ with such folders."
         )
+    loose = sum(p.suffix.lower() in known for p in root.iterdir() if p.is_file())
+    if loose:
+        listing.notes.append(f"{loose} images lie in no class's folder, and are left out.")
     return listing
+
+
+def _parts(folders: list[Path]) -> dict[str, Path]:
+    """The folders of parts: those with a part's name that have folders themselves."""
+    parts: dict[str, Path] = {}
+    for part, names in PARTS.items():
+        for name in names:
+            for folder in folders:
+                if folder.name.lower() == name and _folders(folder):
+                    parts.setdefault(part, folder)
+    return parts
+
+
+def _is_hidden(path: Path, below: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(below).parts)
 
 
 def _folders(root: Path) -> list[Path]:
@@ -100,26 +126,32 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
 
     Turned as its EXIF orientation says, transparency on white, the middle cut out as a square.
     """
-    with Image.open(io.BytesIO(content)) as opened:
-        original = opened.size
-        image: Image.Image = ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I") or image.mode == "F":
-            image = _eight_bits(image)
-        grey = image.mode in ("1", "L", "LA", "La")
-        if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-            image = image.convert("RGBA")
-            white = Image.new("RGBA", image.size, "white")
-            image = Image.alpha_composite(white, image)
-        image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
+        with Image.open(io.BytesIO(content)) as opened:
+            original = opened.size
+            image: Image.Image = ImageOps.exif_transpose(opened)
+            if image.mode.startswith("I") or image.mode == "F":
+                image = _eight_bits(image)
+            grey = image.mode in ("1", "L", "LA", "La")
+            if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+                image = image.convert("RGBA")
+                white = Image.new("RGBA", image.size, "white")
+                image = Image.alpha_composite(white, image)
+            image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
     return np.asarray(image).transpose(2, 0, 1), grey, original
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
     """A 16-bit, 32-bit or floating-point grey image in 8 bits; Pillow alone would cut it off."""
-    values = np.asarray(image, dtype=np.float64)
-    largest = 65535.0 if image.mode.startswith("I") and values.max() > 255 else 255.0
-    if image.mode == "F" and values.max() <= 1:
-        largest = 1.0
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    if image.mode.startswith("I;16"):
+        largest = 65535.0
+    elif image.mode == "F":
+        largest = 1.0 if values.max() <= 1 else 255.0
+    else:  # 32 bits: nobody says how many are used
+        largest = 65535.0 if values.max() > 255 else 255.0
     return Image.fromarray((values / largest * 255).clip(0, 255).astype(np.uint8))
 
 
@@ -169,8 +201,10 @@ def _key(listing: Listing, size: int) -> str:
     for found in listing.found:
         status = found.path.stat()
         name = str(found.path.relative_to(listing.root))
-        stamps.append([found.part, found.label, name, status.st_size, status.st_mtime_ns])
-    text = files.dumps({"files": stamps, "size": size, "reader": 1})
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+        stamps.append([found.part, found.label, name, *stamp])
+    root = str(listing.root.resolve())
+    text = files.dumps({"root": root, "files": stamps, "size": size, "reader": 1})
     return "images-" + hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -231,17 +265,14 @@ def _decode_some(job: tuple[Path, list[Path], int, int]) -> Decoded:
     array = np.load(place, mmap_mode="r+")
     problems: list[str | None] = [None] * len(paths)
     greys, sizes = [True] * len(paths), [(0, 0)] * len(paths)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
-        for k, path in enumerate(paths):
-            try:
-                content = path.read_bytes()
-                if not content:
-                    raise ValueError("the file is empty")
-                array[start + k], greys[k], sizes[k] = decode(content, size)
-            except Exception as error:  # Pillow's plugins raise all kinds
-                problems[k] = reason(error)
+    for k, path in enumerate(paths):
+        try:
+            content = path.read_bytes()
+            if not content:
+                raise ValueError("the file is empty")
+            array[start + k], greys[k], sizes[k] = decode(content, size)
+        except Exception as error:  # Pillow's plugins raise all kinds
+            problems[k] = reason(error)
     return Decoded(problems, greys, sizes)
 
 
@@ -296,6 +327,7 @@ def _rows(array: Array, rows: list[int], channels: slice) -> Array:
 
 
 def _notes(listing: Listing, problems: list[str | None], classes: tuple[str, ...]) -> Iterator[str]:
+    yield from listing.notes
     bad = [
         f"{found.path.relative_to(listing.root)} ({problem})"
         for found, problem in zip(listing.found, problems, strict=True)

@@ -1,8 +1,11 @@
 """A user's data, whatever form they have, and what is to be said of them."""
 
 import hashlib
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from penex.lab.data import bbc as bbc_news
 from penex.lab.data.download import extract, is_archive
 from penex.lab.errors import LabError
 
-LEAST = 5  # of a class, so that training, validation and test each have some
+LEAST = 5  # of a class: with fewer, a part of the split may well have none
 _UNEVEN = 5.0
 
 
@@ -74,8 +77,14 @@ def _opened(archive: Path) -> Path:
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()[:24]
     folder = cache.root() / f"archive-{digest}"
-    if not folder.exists():
-        extract(archive, folder)
+    if not folder.exists():  # made beside and renamed, so that it is whole or absent
+        beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+        try:
+            extract(archive, beside)
+            with suppress(OSError):  # another process was first
+                beside.rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
     inside = [p for p in folder.iterdir() if not p.name.startswith((".", "__MACOSX"))]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
 
@@ -116,8 +125,7 @@ def _check(path: Path, collection: Collection) -> None:
     if counts["train"][rarest] < least:
         raise LabError(
             f"{path}: the class {classes[rarest]!r} has {int(counts['train'][rarest])} examples; "
-            f"each needs at least {least}, so that every part of a split has some. Add examples or "
-            "take the class out."
+            f"each needs at least {least} to be split. Add examples or take the class out."
         )
 
 

@@ -61,7 +61,7 @@ def split(
             f"classes needs one; got a training size of {wanted}."
         )
     cut = tested + validated
-    train = _part(pool, order[cut : cut + wanted])
+    train = _part(pool, _with_every_class(order[cut:], pool.targets, wanted))
     mean, std = collection.mean, collection.std
     if mean is None or std is None:
         mean, std = channel_statistics(train)
@@ -74,6 +74,18 @@ def split(
         std=std.to(train.inputs.device),
         facts=collection.facts,
     )
+
+
+def _with_every_class(rest: Tensor, targets: Tensor, wanted: int) -> Tensor:
+    """The first of the rest; where a rare class is not among them, one of each class goes first."""
+    labels = targets[rest]
+    present = labels.unique()  # type: ignore[no-untyped-call]
+    if len(labels[:wanted].unique()) == len(present):  # type: ignore[no-untyped-call]
+        return rest[:wanted]
+    first = torch.stack([(labels == label).nonzero()[0, 0] for label in present])
+    others = torch.ones_like(labels, dtype=torch.bool)
+    others[first] = False
+    return torch.cat([rest[first], rest[others]])[:wanted]
 
 
 def _count(wanted: float, n: int) -> int:

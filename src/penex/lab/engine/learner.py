@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from penex.base import Loss
 from penex.baselines import CrossEntropyLoss
@@ -56,6 +57,8 @@ class Learner:
         self.loss = loss.to(device)
         if self.dtype == torch.float64:
             self.loss = loss.double()
+        # Batch norm has no variance of one example.
+        self.least = 2 if any(isinstance(m, _BatchNorm) for m in model.modules()) else 1
         self.dropouts = [m for m in model.modules() if isinstance(m, Dropout)]
 
         self.segments: list[Segment] = []

@@ -16,7 +16,7 @@ from penex.lab.engine import ranks, schedule, seeds
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY, step
-from penex.lab.errors import Interrupted
+from penex.lab.errors import Interrupted, LabError
 
 Line = dict[str, Any]
 
@@ -82,14 +82,14 @@ def fit(
         save_seconds: how often to save.
     """
     recipe, n = learner.recipe, len(data.train)
-    steps = steps_per_epoch(recipe.batch_size, n)
+    steps = len(position.history)
     rates = schedule.rates(recipe, steps).to(learner.device, learner.wide)
     alone = ranks.world() == 1
     saved = time.monotonic()
     learner.train()
     while position.epoch < recipe.epochs:
         order = seeds.order(seed, position.epoch, n).to(learner.device)
-        batches = torch.split(order, recipe.batch_size)
+        batches = cut(order, recipe.batch_size, learner.least)
         done = position.epoch * steps
         while position.step < steps:
             i = position.step
@@ -123,18 +123,26 @@ def fit(
     return Outcome("completed", recipe.epochs * steps)
 
 
-def steps_per_epoch(batch_size: int, n: int) -> int:
-    """The batches of an epoch; the last one may be smaller.
+def cut(order: Tensor, size: int, least: int = 1) -> list[Tensor]:
+    """The batches of an epoch; the last may be smaller, or a little larger if it were too small.
 
-    >>> steps_per_epoch(64, 300)
-    5
+    >>> [len(batch) for batch in cut(torch.arange(65), 32)]
+    [32, 32, 1]
+    >>> [len(batch) for batch in cut(torch.arange(65), 32, least=2)]
+    [32, 33]
     """
-    return -(-n // batch_size)
+    batches = list(torch.split(order, size))
+    if len(batches) > 1 and len(batches[-1]) < least:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    if len(batches[-1]) < least:
+        raise LabError(f"The model has batch norm: it needs batches of at least {least} examples.")
+    return batches
 
 
 def start(learner: Learner, data: Data) -> Position:
     """The position before the first step."""
-    steps = steps_per_epoch(learner.recipe.batch_size, len(data.train))
+    order = torch.arange(len(data.train))
+    steps = len(cut(order, learner.recipe.batch_size, learner.least))
     history = torch.zeros(steps, len(HISTORY), dtype=learner.wide, device=learner.device)
     return Position(history)
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from penex.lab.errors import LabError, unknown
@@ -43,20 +44,30 @@ def find(name: str) -> Build:
         sys.path.insert(0, os.getcwd())  # python -m has it, a console script has not
     try:
         made: Build = getattr(importlib.import_module(module), factory)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the user's file raises
         raise LabError(
-            f"The model {name!r} cannot be imported: {error}. Write module:factory, where "
+            f"The model {name!r} cannot be imported: {error!r}. Write module:factory, where "
             "factory(shape, n_out) gives an nn.Module."
         ) from error
 
     def build(shape: Sequence[int], n_out: int) -> nn.Module:
         try:
             model = made(shape, n_out)
+            if not isinstance(model, nn.Module):
+                raise TypeError(f"it gave a {type(model).__name__}, not an nn.Module")
+            if not any(parameter.requires_grad for parameter in model.parameters()):
+                raise ValueError("it has no parameters to train")
+            dtype = next(model.parameters()).dtype
+            with torch.no_grad():
+                found = tuple(model.eval()(torch.zeros(2, *shape, dtype=dtype)).shape)
+            if found != (2, n_out):
+                raise ValueError(f"two inputs gave logits of shape {found}, not {(2, n_out)}")
         except Exception as error:
-            raise LabError(f"{name}({tuple(shape)}, {n_out}) raised {error!r}.") from error
-        if not isinstance(model, nn.Module):
-            raise LabError(f"{name} gave a {type(model).__name__}, not an nn.Module.")
-        return model
+            raise LabError(
+                f"The model {name} does not work for inputs of shape {tuple(shape)} and {n_out} "
+                f"logits: {error}."
+            ) from error
+        return model.train()
 
     return build
 

@@ -1,6 +1,7 @@
 """A trained model on its own: two files, and how to load them with torch alone."""
 
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from penex.conex import ZeroSumHead
 from penex.lab import files
 from penex.lab.errors import RecordError
-from penex.lab.models import find
+from penex.lab.models import find, source
 
 CARD, TENSORS = "model.json", "model.safetensors"
 _FORMAT = 1
@@ -22,6 +23,8 @@ _TYPES = {
     "BF16": torch.bfloat16,
     "I64": torch.int64,
     "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
@@ -73,38 +76,77 @@ def save(folder: Path, network: nn.Module, card: dict[str, Any]) -> None:
     files.write_json(folder / CARD, {"format": _FORMAT, **card})
 
 
-def load(folder: str | Path) -> Exported:
+def load(folder: str | Path, *, own_code: bool = False) -> Exported:
     """The model that a run left in its folder, ready to predict.
 
     It needs torch and this package; no other library.
+
+    Args:
+        folder: of a completed run.
+        own_code: True to import the module of a model of one's own: that runs its code.
     """
     folder = Path(folder)
     try:
         card = json.loads((folder / CARD).read_bytes())
-        if card["format"] != _FORMAT:
-            raise RecordError(
-                f"{folder / CARD} was written by another version of penex (format "
-                f"{card['format']!r}; this one has {_FORMAT})."
-            )
+        _check(folder, card)
+        if ":" in card["model"]:
+            _check_own(folder, card, own_code)
         n_out = len(card["classes"])
         head = card["zero_sum_head"]
         network = find(card["model"])(card["shape"], n_out - 1 if head else n_out)
         if head:
             network = nn.Sequential(network, ZeroSumHead())
         tensors = read_safetensors(folder / TENSORS)
-        for value in tensors.values():
-            if value.is_floating_point():
-                network = network.to(value.dtype)
-                break
+        kind = next((v.dtype for v in tensors.values() if v.is_floating_point()), torch.float32)
+        network = network.to(kind)
         network.load_state_dict(tensors)
         return Exported(network, card).eval()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RecordError(
             f"{folder} holds no trained model ({error.filename} is missing): give the folder of a "
             "completed run, runs/<task>/<loss>/<hash>/seed-<n>."
         ) from error
     except (ValueError, KeyError, TypeError, RuntimeError, struct.error) as error:
         raise RecordError(f"The model in {folder} is damaged: {error}.") from error
+
+
+def _check(folder: Path, card: Any) -> None:
+    """A ValueError if a card does not say what a model needs, in the form it needs it."""
+    if not isinstance(card, dict):
+        raise ValueError("model.json is no object")
+    if card.get("format") != _FORMAT:
+        raise RecordError(
+            f"{folder / CARD} was written by another version of penex (format "
+            f"{card.get('format')!r}; this one has {_FORMAT})."
+        )
+    shape, classes, temperature = (card.get(k) for k in ("shape", "classes", "temperature"))
+    if not isinstance(shape, list) or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise ValueError(f"the shape {shape!r} is none")
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise ValueError("the classes are no list of names")
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise ValueError(f"the temperature {temperature!r} is none")
+    preprocessing = card.get("preprocessing")
+    needs = {"images": "image_size", "table": "columns", "arrays": "kind"}
+    if not isinstance(preprocessing, dict) or preprocessing.get("kind") not in needs:
+        raise ValueError("the preprocessing is of no known kind")
+    if needs[preprocessing["kind"]] not in preprocessing:
+        raise ValueError(f"the preprocessing lacks {needs[preprocessing['kind']]}")
+    if not isinstance(card.get("model"), str):
+        raise ValueError("the model has no name")
+
+
+def _check_own(folder: Path, card: dict[str, Any], own_code: bool) -> None:
+    if not own_code:
+        raise RecordError(
+            f"The model in {folder} is made by {card['model']}, code outside penex: say --own-code "
+            "(in Python, own_code=True) to import it."
+        )
+    if source(card["model"]) != card.get("model_source"):
+        raise RecordError(
+            f"The file of {card['model']} is not the one that the model in {folder} was trained "
+            "with: it would compute something else."
+        )
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

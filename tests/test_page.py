@@ -1,0 +1,359 @@
+"""The page in a real browser: it shows the records, works, is accessible, and never breaks."""
+
+import html
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penex import cli
+from penex.lab.records import Record
+from penex.lab.scores import scores_of, slim
+from penex.report import page, results, tables
+from penex.report.page.svg import Chart, nice_ticks
+from penex.report.results import METRICS
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+browser_test = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt install chromium)")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real comparison: two sizes, a loss that diverges, one with arguments."""
+    out = tmp_path_factory.mktemp("page")
+    cli.main(
+        ["compare", "--losses", "ce", "penex", "penex:alpha=0.3", "ex:alpha=1000", "--seeds", "3",
+         "--epochs", "4", "--train-size", "40", "120", "--out", str(out)]
+    )  # fmt: skip
+    return out / "digits"
+
+
+@pytest.fixture
+def copied(compared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(compared, tmp_path / "digits"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
+    """The page, and everything that went to the console or was asked of a network."""
+    view = browser.new_page(**options)
+    said: list[str] = []
+    view.on("console", lambda message: said.append(message.text))
+    view.on("pageerror", lambda error: said.append(str(error)))
+    view.on("request", lambda r: said.append(r.url) if r.url.startswith("http") else None)
+    view.goto(path.as_uri())
+    return view, said
+
+
+# In the browser.
+
+
+@browser_test
+def test_every_section_is_there_and_nothing_complains(browser: Any, compared: Path) -> None:
+    view, said = opened(browser, compared / "page.html")
+    ids = view.eval_on_selector_all("main section", "all => all.map(s => s.id)")
+    assert ids == [
+        "result", "table", "sizes", "curves", "calibration", "margins", "rho", "examples", "setup"
+    ]  # fmt: skip
+    links = view.eval_on_selector_all("nav a", "all => all.map(a => a.getAttribute('href'))")
+    assert links == [f"#{name}" for name in ids]
+    assert said == []
+    assert view.title() == "Which loss wins on digits?"
+    view.close()
+
+
+@browser_test
+def test_sorting_works_with_mouse_and_keyboard(browser: Any, compared: Path) -> None:
+    view, _ = opened(browser, compared / "page.html")
+    table = view.locator("table.sortable").first
+    names = "rows => rows.map(r => r.cells[0].innerText.trim())"
+
+    def order() -> list[str]:
+        found: list[str] = table.locator("tbody tr").evaluate_all(names)
+        return found
+
+    values = "rows => rows.map(r => parseFloat(r.cells[2].dataset.value))"
+    before = order()
+    table.locator("thead button").nth(2).click()
+    up = [v for v in table.locator("tbody tr").evaluate_all(values) if v is not None]
+    assert up == sorted(up)
+    assert order()[-1].startswith("EX")  # what has no number comes last
+    assert table.locator("thead th").nth(2).get_attribute("aria-sort") == "ascending"
+    table.locator("thead button").nth(2).focus()
+    view.keyboard.press("Enter")
+    assert table.locator("thead th").nth(2).get_attribute("aria-sort") == "descending"
+    down = [v for v in table.locator("tbody tr").evaluate_all(values) if v is not None]
+    assert down == sorted(down, reverse=True)
+    table.locator("thead button").nth(0).click()
+    assert order() == before
+    view.close()
+
+
+@browser_test
+def test_switching_metrics_and_sizes_works(browser: Any, compared: Path) -> None:
+    view, _ = opened(browser, compared / "page.html")
+
+    def shown() -> list[list[str]]:
+        found: list[list[str]] = view.eval_on_selector_all(
+            ".switched",
+            "all => all.filter(f => !f.hidden).map(f => [f.dataset.metric, f.dataset.size])",
+        )
+        return found
+
+    assert shown() == [["accuracy", "120"]]
+    view.get_by_role("radio", name="Brier").check()
+    assert shown() == [["brier", "120"]]
+    view.get_by_role("radio", name="40", exact=True).check()
+    assert shown() == [["brier", "40"]]
+    view.close()
+
+
+@browser_test
+def test_pointing_at_a_curve_shows_the_records_values(browser: Any, compared: Path) -> None:
+    view, _ = opened(browser, compared / "page.html")
+    chart = view.locator('.switched[data-metric="accuracy"][data-size="120"] svg')
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    view.mouse.move(box["x"] + box["width"] - 15, box["y"] + box["height"] / 2)
+    tip = view.locator("#tip")
+    assert tip.is_visible()
+    lines = tip.inner_text().splitlines()
+    assert lines[0] == "epoch 4"
+    row = next(r for r in results.load(compared).at(120) if r.label == "ce")
+    last = [r.metrics()[-1]["validation"]["accuracy"] for r in row.records.values()]
+    assert lines[1].split()[0] == "CE"
+    assert float(lines[1].split()[1]) == pytest.approx(np.mean(last), rel=1e-4)
+    view.mouse.move(5, 5)
+    assert not tip.is_visible()
+    view.close()
+
+
+@browser_test
+@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_and_is_accessible(browser: Any, compared: Path, width: int, scheme: str) -> None:
+    """No horizontal scroll at any width; axe-core finds nothing serious, contrast included."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    size = {"width": width, "height": 844}
+    view, _ = opened(browser, compared / "page.html", viewport=size, color_scheme=scheme)
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(view).response["violations"]
+    serious = [v["id"] for v in found if v["impact"] in ("serious", "critical")]
+    assert serious == []
+    view.close()
+
+
+@browser_test
+def test_it_works_without_scripts(browser: Any, compared: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    view = context.new_page()
+    view.goto((compared / "page.html").as_uri())
+    assert view.locator(".switched").count() == 2 * len(METRICS)
+    assert view.locator(".switched").nth(3).is_visible()
+    context.close()
+
+
+@browser_test
+def test_nothing_moves_while_it_loads(browser: Any, compared: Path) -> None:
+    view, _ = opened(browser, compared / "page.html")
+    shift = view.evaluate(
+        """() => new Promise(done => {
+            let sum = 0;
+            new PerformanceObserver(list => list.getEntries().forEach(e => { sum += e.value; }))
+                .observe({type: "layout-shift", buffered: true});
+            requestAnimationFrame(() => requestAnimationFrame(() => done(sum)));
+        })"""
+    )
+    assert shift < 0.1
+    view.close()
+
+
+# Without a browser.
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of the page's tables as plain text, the spreads left out."""
+    rows = re.findall(r"<tr><th scope=\"row\".*?</tr>", text, flags=re.DOTALL)
+    found = []
+    for row in rows:
+        parts = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.DOTALL)
+        plain = [re.sub(r"<small>.*?</small>|<[^>]*>", "", part) for part in parts]
+        found.append([html.unescape(part).strip() for part in plain])
+    return found
+
+
+def test_the_numbers_are_the_records(compared: Path) -> None:
+    """To the printed digit, from done.json itself."""
+    found = cells((compared / "page.html").read_text())
+    listing = json.loads((compared / "comparison.json").read_text())["runs"]
+    expected = []
+    for size in (40, 120):
+        for label in ("ce", "penex", "penex:alpha=0.3", "ex:alpha=1000"):
+            runs = [r for r in listing if (r["label"], r["train_size"]) == (label, size)]
+            done = [json.loads((compared / r["folder"] / "done.json").read_text()) for r in runs]
+            row = []
+            for metric in METRICS:
+                if done[0]["status"] == "diverged":
+                    row.append("diverged")
+                    continue
+                values = [d["test"][metric.name] for d in done]
+                row.append(f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}")
+            expected.append(row)
+    assert [row[1:] for row in found] == expected
+
+
+def test_what_came_out_is_said_with_its_caveats(compared: Path) -> None:
+    text = html.unescape((compared / "page.html").read_text())
+    assert "EX (alpha=1000) diverged with 3 of its seeds" in text
+    assert "3 seeds make wide intervals" in text
+    assert "a lone bold number is a hint, no proof" in text
+    assert "even a perfect model scores 0.1 or so" in text
+    assert "penex compare --losses ce penex" in text
+
+
+def test_it_needs_nothing_from_elsewhere(compared: Path) -> None:
+    text = (compared / "page.html").read_text()
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert text.count("data:image/png;base64,") >= 1
+    assert len(text) < 5_000_000
+
+
+def test_building_it_again_gives_the_same_tables(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = cells((copied / "page.html").read_text())
+    (copied / "page.html").unlink()
+    cli.main(["report", str(copied.parent)])
+    assert cells((copied / "page.html").read_text()) == before
+    assert "page.html, comparison.md" in capsys.readouterr().out
+    cli.main(["report", str(copied), "--to", str(copied / "elsewhere.html")])
+    assert (copied / "elsewhere.html").exists()
+
+
+def test_records_without_logits_make_a_page(compared: Path, tmp_path: Path) -> None:
+    """What cannot be drawn is left out and said; what can be drawn is the same."""
+    target = tmp_path / "digits"
+    target.mkdir()
+    (target / "comparison.json").write_text((compared / "comparison.json").read_text())
+    for run in json.loads((compared / "comparison.json").read_text())["runs"]:
+        slim(Record(compared / run["folder"]), target / run["folder"])
+    text = page.build(results.load(target))
+    assert cells(text) == cells((compared / "page.html").read_text())
+    assert "margins cannot be drawn" in text
+    assert text.count("accuracy against confidence") == 6
+    whole = next(compared.glob("penex/*/seed-0"))
+    small = target / whole.relative_to(compared)
+    first, second = scores_of(Record(whole)), scores_of(Record(small))
+    assert first is not None
+    assert second is not None
+    for name, array in first.items():
+        assert np.allclose(array, second[name], rtol=2e-3, atol=2e-3)
+    size = sum(p.stat().st_size for p in small.rglob("*"))
+    assert size < 0.1 * sum(p.stat().st_size for p in whole.rglob("*"))
+    Record(small).verify()
+
+
+def test_two_comparisons_on_one_page(
+    copied: Path, compared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["report", str(compared), str(copied)])
+    text = (compared / "comparison-of-two.html").read_text()
+    (compared / "comparison-of-two.html").unlink()
+    assert "The two compared" in text
+    assert "+0.0000" in text
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(compared), str(copied), str(copied)])
+
+
+NASTY = """<script>alert("x")</script> & 'quotes' "and more" </style>"""
+
+
+def test_names_cannot_break_out(tmp_path: Path) -> None:
+    """Class names and labels with HTML in them are text."""
+    x = np.random.default_rng(0).integers(0, 255, (60, 9, 9), dtype=np.uint8)
+    names = np.array([NASTY, "b</li>"])
+    np.savez(tmp_path / "set.npz", x=x, y=np.arange(60) % 2, class_names=names)
+    cli.main(
+        ["compare", "--data", str(tmp_path / "set.npz"), "--losses", "ce", "penex", "focal",
+         "--seeds", "1", "--epochs", "1", "--out", str(tmp_path / "out")]
+    )  # fmt: skip
+    folder = tmp_path / "out" / "set"
+    listing = json.loads((folder / "comparison.json").read_text())
+    listing["command"] = f"penex {NASTY}"
+    for run in listing["runs"]:
+        if run["loss"] == "focal":
+            run["label"] = f"focal:{NASTY}"
+    text = page.build(results.load(folder, listing))
+    assert "<script>alert" not in text
+    assert "</style> &" not in text
+    assert html.escape("<script>alert") in text
+    assert text.count("</script>") == 1
+
+
+@pytest.mark.parametrize("kind", ["incomplete", "one", "nan", "diverged", "empty"])
+def test_odd_records_make_a_page(copied: Path, kind: str) -> None:
+    listing = json.loads((copied / "comparison.json").read_text())
+    if kind == "incomplete":
+        for run in listing["runs"]:
+            if run["seed"] == 2:
+                (copied / run["folder"] / "done.json").unlink()
+    elif kind == "one":
+        listing["runs"] = listing["runs"][:1]
+    elif kind == "nan":
+        for run in listing["runs"]:
+            path = copied / run["folder"] / "done.json"
+            done = json.loads(path.read_text())
+            if done["status"] == "completed":
+                done["test"]["cross_entropy"] = None
+                path.write_text(json.dumps(done))
+    elif kind == "diverged":
+        listing["runs"] = [run for run in listing["runs"] if run["loss"] == "ex"]
+    else:
+        for run in listing["runs"]:
+            shutil.rmtree(copied / run["folder"])
+    found = results.load(copied, listing)
+    text = page.build(found)
+    assert text.rstrip().endswith("</html>")
+    known = r"data:image[^\"]*|<script>.*?</script>|gradient norm nan"
+    assert "nan" not in re.sub(known, "", text, flags=re.DOTALL)
+    words = {
+        "incomplete": "8 runs are not done yet",
+        "one": "One seed shows no spread",
+        "nan": "not finite",
+        "diverged": "diverged",
+        "empty": "24 runs are not done yet",
+    }
+    assert words[kind] in text
+    assert tables.latex(found).count("\\begin{tabular}") == len(found.train_sizes)
+
+
+def test_a_damaged_example_file_is_no_reason_to_fail(copied: Path) -> None:
+    (copied / "examples.npz").write_bytes(b"x")
+    assert 'id="examples"' not in page.build(results.load(copied))
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert nice_ticks(0.86, 0.981) == [0.86, 0.88, 0.9, 0.92, 0.94, 0.96, 0.98]
+    assert nice_ticks(3.0, 3.0) == [3.0]
+    assert all(1 <= tick <= 60 for tick in nice_ticks(1, 60))
+
+
+def test_a_line_breaks_where_a_value_is_missing() -> None:
+    chart = Chart("x", (0, 3), (0, 1))
+    chart.line([(0, 0.1), (1, float("nan")), (2, 0.2), (3, 0.3)], "red")
+    assert chart.render().count("<polyline") == 2
