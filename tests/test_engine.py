@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from penex import registry
 from penex.lab import runs, tasks, training
 from penex.lab.data import Data
-from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
+from penex.lab.engine import chance, checkpoint, loop, optimizers, schedule, seeds
 from penex.lab.engine.evaluation import logits_of
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY, step
 from penex.lab.errors import Interrupted, LabError, RecordError
-from penex.lab.models.layers import Dropout
+from penex.lab.models.layers import Dropout, seed_all
 from penex.lab.recipe import Recipe
 
 CPU = torch.device("cpu")
@@ -293,8 +293,15 @@ def test_autocast_trains_in_bfloat16_and_keeps_float32() -> None:
 # Dropout.
 
 
-def test_dropout_drops_and_scales() -> None:
-    layer = Dropout(0.25)
+def seeded(p: float, seed: Tensor, count: int = 1) -> Dropout:
+    layer = Dropout(p)
+    seed_all(layer, seed, torch.tensor(count))
+    return layer
+
+
+@pytest.mark.parametrize("seed", [None, torch.tensor(5)])
+def test_dropout_drops_and_scales(seed: Tensor | None) -> None:
+    layer = Dropout(0.25) if seed is None else seeded(0.25, seed)
     x = torch.ones(400, 100)
     y = layer(x)
     assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
@@ -302,17 +309,35 @@ def test_dropout_drops_and_scales() -> None:
     assert torch.equal(layer.eval()(x), x)
 
 
-def test_processes_drop_what_one_would() -> None:
-    layer = Dropout(0.5)
+def test_processes_and_micro_batches_drop_what_one_would() -> None:
+    layer = seeded(0.5, torch.tensor(3))
     x = torch.ones(7, 5)
-    torch.manual_seed(3)
     whole = layer(x)
     rows = []
     for first, last in ((0, 3), (3, 7)):
-        torch.manual_seed(3)
-        layer.share = (first, 7)
+        layer.first = first
         rows.append(layer(x[first:last]))
     assert torch.equal(torch.cat(rows), whole)
+
+
+def test_a_pack_drops_what_each_would() -> None:
+    seeds_ = torch.tensor([11, 12, 13])
+    packed = seeded(0.5, seeds_, 9)(torch.ones(3, 40, 30))
+    for k, seed in enumerate(seeds_):
+        assert torch.equal(packed[k], seeded(0.5, seed, 9)(torch.ones(40, 30)))
+
+
+def test_masks_of_seeds_steps_and_places_are_unlike() -> None:
+    """Uniform, and uncorrelated between neighbours of every kind."""
+    seeds_ = torch.arange(20)
+    drawn = torch.stack([chance.uniform(seeds_, torch.tensor(k), 0, 64, 50) for k in range(20)])
+    assert drawn.shape == (20, 20, 64, 50)
+    histogram = torch.histc(drawn, 20, 0, 1) / drawn.numel() * 20
+    assert (histogram - 1).abs().max() < 0.02
+    centred = drawn.double() - 0.5
+    for shift in ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 7)):
+        product = (centred * centred.roll(shift, (0, 1, 2, 3))).mean() * 12
+        assert abs(product.item()) < 0.005
 
 
 # Divergence.
@@ -414,7 +439,7 @@ def test_a_checkpoint_is_plain_and_only_the_last_is_kept(tmp_path: Path) -> None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["position.json", "step-4.safetensors"]
     tensors = safetensors.torch.load_file(tmp_path / "step-4.safetensors")
     assert torch.equal(tensors["model.0.weight"], learner.module[0].weight)  # type: ignore[index]
-    assert {"optimizer.exp_avg.0.weight", "loss.rho", "random.cpu", "count"} <= tensors.keys()
+    assert {"optimizer.exp_avg.0.weight", "loss.rho", "history", "count"} <= tensors.keys()
 
 
 @pytest.mark.parametrize("harm", ["position", "place", "tensors", "missing", "other"])

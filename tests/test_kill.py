@@ -23,9 +23,9 @@ def content(folder: Path) -> dict[str, Any]:
             assert done.pop("wall_time") > 0
             assert done.pop("peak_memory") > 0
             found[name] = done
-        elif path.name == "comparison.json":
+        elif path.name == "comparison.json":  # its command names the folder, and so does the page
             found[name] = json.loads(path.read_bytes())["runs"]
-        elif path.suffix not in (".md", ".png", ".svg"):
+        elif path.suffix not in (".html", ".md", ".png", ".svg"):
             found[name] = path.read_bytes()
     return found
 

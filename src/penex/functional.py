@@ -113,7 +113,7 @@ def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tenso
     """
     limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
     ex = batch.expect(
-        lambda f: _saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
+        lambda f: saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
     )
     return ex, saturated_se(batch)
 
@@ -135,7 +135,7 @@ def saturated_se(batch: targets.Examples) -> Tensor:
     tensor([3.])
     """
     limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
-    return batch.mass * _saturated_exp(batch.logits, limit).sum(batch.dim)
+    return batch.mass * saturated_exp(batch.logits, limit).sum(batch.dim)
 
 
 def optimal_penalty(
@@ -241,7 +241,7 @@ def exp_limit(summands: int, dtype: torch.dtype) -> float:
     return math.log(torch.finfo(dtype).max) - math.log(_ROOM * max(summands, 1))
 
 
-def _saturated_exp(x: Tensor, limit: float) -> Tensor:
+def saturated_exp(x: Tensor, limit: float) -> Tensor:
     """exp(x) up to the limit, then the tangent there: exp(limit) (1 + x - limit)."""
     # relu has slope 0 at 0 and clamp slope 1 at its bound: at the limit itself just one counts.
     return torch.exp(x.clamp(max=limit)) * (1 + torch.relu(x - limit))

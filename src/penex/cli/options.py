@@ -1,6 +1,7 @@
 """Options that commands share."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -95,13 +96,15 @@ class DataOptions:
         from penex.cli import reading
         from penex.lab import models, tasks
 
-        if self.data is not None:
-            if name is not None:
-                raise LabError(f"Give the task {name!r} or --data, not both.")
+        if self.data is not None and name is None:
             return reading.own_task(self)
+        if self.data is not None and name not in tasks.OFFICIAL:
+            raise LabError(f"Give the task {name!r} or --data, not both.")
         if self.image_size is not None or self.label_column is not None:
             raise LabError("--image-size and --label-column are for --data.")
         task = tasks.find(name or "digits")
+        if self.data is not None:
+            task = dataclasses.replace(task, collect=functools.partial(task.collect, self.data))
         if self.model is None:
             return task
         source = models.source(self.model)

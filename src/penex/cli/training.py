@@ -20,6 +20,9 @@ from penex.cli.options import (
     Tracker,
 )
 from penex.lab.compare import FIVE, Comparison
+from penex.lab.errors import LabError
+
+_MOST_PACKED = 1000
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +42,7 @@ def compare(
     out: Path = Path("runs"),
     save_seconds: float = 30.0,
     track: Tracker = None,
+    pack: str = "auto",
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
 ) -> None:
@@ -56,6 +60,7 @@ def compare(
         out: the folder for records.
         save_seconds: how often to save a checkpoint while training.
         track: also log to tensorboard or wandb.
+        pack: how many models to train at once: a number, off, or auto for what pays.
         own: data.
         recipe: changes.
     """
@@ -73,6 +78,7 @@ def compare(
             command=command_line(),
             hooks=session.hooks,
             done=session.done,
+            pack=_pack_size(pack),
         )
     if writes():
         _report(out / chosen.name, listing, time.monotonic() - began)
@@ -123,6 +129,15 @@ def train(
                 shown = "not finite" if None in (value, spread) else f"{value:.4f} [{spread:.4f}]"
                 print(f"{part:10} {name:14} {shown}")
         print(f"Record: {record.folder}")
+
+
+def _pack_size(text: str) -> int | None:
+    """What --pack says: None is auto."""
+    if text in ("auto", "off"):
+        return None if text == "auto" else 1
+    if not text.isdigit() or not 1 <= int(text) <= _MOST_PACKED:
+        raise LabError(f"--pack is auto, off, or a number from 1 to {_MOST_PACKED}; got {text!r}.")
+    return int(text)
 
 
 given: list[str] = []  # the words after penex; main sets them

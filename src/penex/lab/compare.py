@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from penex.lab import examples, files, training
+from penex.lab import examples, files, packing, training
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
 from penex.lab.records import FORMAT, Record
@@ -70,6 +70,7 @@ def compare(
     command: str = "",
     hooks: training.Hooks | None = None,
     done: Callable[[Run, Record, bool], None] = lambda run, record, reused: None,
+    pack: int | None = None,
 ) -> Listing:
     """Carry out a comparison, or what is left of it; the list of its runs.
 
@@ -80,6 +81,7 @@ def compare(
         command: how the user asked for it, for the record.
         hooks: who watches.
         done: (run, record, whether it was there already) after each run.
+        pack: how many models to train at once; None for what pays on the device.
     """
     planned = comparison.runs()
     folder = out / comparison.task.name
@@ -88,10 +90,13 @@ def compare(
             training.data_of(run, device)
     listing = _listing(comparison, planned, folder, command)
     _write(folder, listing)
-    for run in planned:
-        reused = Record.of(out, run.config).is_done
-        record = training.train(run, out, device, hooks)
-        done(run, record, reused)
+    most = packing.size_for(device, pack)
+    if most > 1:
+        packing.train(planned, out, device, hooks or training.Hooks(), done, most)
+    else:
+        for run in planned:
+            reused = Record.of(out, run.config).is_done
+            done(run, training.train(run, out, device, hooks), reused)
     if ranks.rank() == 0:
         _keep_examples(planned, out, folder, device)
     _write(folder, listing)  # another comparison may have taken the place meanwhile

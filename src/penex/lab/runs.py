@@ -172,4 +172,7 @@ def plan(
         changes.setdefault("lr", task.rates[loss.name])
     size = task.train_size if train_size is None else train_size
     recipe = replace(task.recipe, **changes)
-    return Run(task, loss, recipe, seed, size, treatment or Treatment())
+    treatment = treatment or Treatment()
+    if treatment.label_noise is None:
+        treatment = replace(treatment, label_noise=task.label_noise)
+    return Run(task, loss, recipe, seed, size, treatment)

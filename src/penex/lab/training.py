@@ -54,7 +54,7 @@ def train(run: Run, out: Path, device: torch.device, hooks: Hooks | None = None)
     hooks = hooks or Hooks()
     record = Record.of(out, run.config)
     if not _is_done(record, device):
-        with _alone(record, device), _settings(run.recipe, device):
+        with _alone(record, device), settings(run.recipe, device):
             _train(run, record, device, hooks)
     return record
 
@@ -87,7 +87,7 @@ def _alone(record: Record, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
+def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """The recipe's matmul precision and a random state of its own, for the time of a run."""
     before = torch.get_float32_matmul_precision()
     devices = [device] if device.type == "cuda" else []
@@ -112,8 +112,9 @@ def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
         options["weight"] = balanced_weights(data.train.targets, classes)
     if run.loss.name == "penex":
         options["accumulate"] = run.recipe.accumulate
-    learner = Learner(model, run.loss.make(**options), run.recipe, device)
-    torch.manual_seed(seeds.derive(run.seed, "dropout"))
+    seed = seeds.derive(run.seed, "dropout")
+    learner = Learner(model, run.loss.make(**options), run.recipe, device, seed % 2**32)
+    torch.manual_seed(seed)  # for a model of the user's that draws from torch's own generators
     return learner
 
 
@@ -134,7 +135,7 @@ def _collection(task: Task, device: torch.device) -> Collection:
     return task.collect().to(device)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=128)  # of indices: the inputs are shared
 def _split(
     task: Task, seed: int, train_size: int, noise: LabelNoise | None, device: torch.device
 ) -> Data:
@@ -185,22 +186,35 @@ def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None
         save_seconds=hooks.save_seconds,
     )
     if writes:
-        results = {}
-        if outcome.status == "completed":
-            results = _evaluate(record, learner, data)
-            exported.save(record.folder, learner.module, card_of(run, learner, data))
-        seconds = record.add_time(time.monotonic() - began)
-        record.finish(
-            {
-                "status": outcome.status,
-                "steps": outcome.steps,
-                "reason": outcome.reason,
-                "diverged": outcome.numbers or None,
-                **results,
-                "wall_time": seconds,
-                "peak_memory": environment.peak_memory(device),
-            }
-        )
+        finish(run, record, learner, data, outcome, time.monotonic() - began)
+
+
+def finish(
+    run: Run,
+    record: Record,
+    learner: Learner,
+    data: Data,
+    outcome: loop.Outcome,
+    seconds: float,
+) -> None:
+    """Write what a run that came to its end leaves; `seconds` are those not yet counted."""
+    began = time.monotonic()
+    results = {}
+    if outcome.status == "completed":
+        results = _evaluate(record, learner, data)
+        exported.save(record.folder, learner.module, card_of(run, learner, data))
+    total = record.add_time(seconds + time.monotonic() - began)
+    record.finish(
+        {
+            "status": outcome.status,
+            "steps": outcome.steps,
+            "reason": outcome.reason,
+            "diverged": outcome.numbers or None,
+            **results,
+            "wall_time": total,
+            "peak_memory": environment.peak_memory(learner.device),
+        }
+    )
 
 
 def card_of(run: Run, learner: Learner, data: Data) -> Json:

@@ -26,7 +26,7 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
     """Write a checkpoint; the one before is removed when the new one stands."""
     steps = int(learner.count.item())
     name = f"step-{steps}.safetensors"
-    tensors = {**learner.tensors(), **_random_states(learner.device), "history": position.history}
+    tensors = {**learner.tensors(), **_random_states(learner), "history": position.history}
     cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     content: bytes = _safetensors().save(cpu)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def load(folder: Path, learner: Learner, position: Position) -> bool:
     if not ranks.agree(found, learner.device):
         return False
     place = torch.tensor([position.epoch, position.step], device=learner.device)
-    states = {**learner.tensors(), **_random_states(learner.device), "history": position.history}
+    states = {**learner.tensors(), **_random_states(learner), "history": position.history}
     # The loss's settings are the constructor's, the same everywhere: they stay on the host.
     ranks.share(
         [place, *(v for k, v in states.items() if not k.endswith("_extra_state"))], learner.device
@@ -89,15 +89,19 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
         ) from error
 
 
-def _random_states(device: torch.device) -> dict[str, Tensor]:
+def _random_states(learner: Learner) -> dict[str, Tensor]:
+    """The states of torch's generators, for a model that draws from them; ours do not."""
+    if not learner.draws:
+        return {}
     states = {"random.cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["random.cuda"] = torch.cuda.get_rng_state(device)
+    if learner.device.type == "cuda":
+        states["random.cuda"] = torch.cuda.get_rng_state(learner.device)
     return states
 
 
 def _set_random_states(tensors: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(tensors["random.cpu"].cpu())
+    if "random.cpu" in tensors:
+        torch.set_rng_state(tensors["random.cpu"].cpu())
     if device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"].cpu(), device)
 

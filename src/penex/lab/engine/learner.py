@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from penex.base import Loss
 from penex.baselines import CrossEntropyLoss
 from penex.lab.engine import optimizers, ranks
-from penex.lab.models.layers import Dropout
+from penex.lab.models.layers import draws, seed_all
 from penex.lab.recipe import Recipe
 
 AnyLoss = Loss | CrossEntropyLoss
@@ -25,6 +25,11 @@ class Segment(NamedTuple):
     name: str
     start: int
     shape: torch.Size
+
+    @property
+    def padded(self) -> int:
+        """How many places it takes."""
+        return -(-self.shape.numel() // _ALIGN) * _ALIGN
 
     def of(self, flat: Tensor) -> Tensor:
         """This parameter's part of a flat tensor, as a view."""
@@ -43,13 +48,20 @@ class Learner:
         loss: one of the registry.
         recipe: how it is trained.
         device: where it is trained.
+        seed: of the dropout, below 2^32.
     """
 
     def __init__(
-        self, model: nn.Module, loss: AnyLoss, recipe: Recipe, device: torch.device
+        self,
+        model: nn.Module,
+        loss: AnyLoss,
+        recipe: Recipe,
+        device: torch.device,
+        seed: int = 0,
     ) -> None:
         self.recipe = recipe
         self.device = device
+        self.seed = seed
         self.dtype: torch.dtype = getattr(torch, recipe.dtype)
         # MPS has no float64; the step count and the rates are scalars, so it costs nothing.
         self.wide = torch.float32 if device.type == "mps" else torch.float64
@@ -59,14 +71,13 @@ class Learner:
             self.loss = loss.double()
         # Batch norm has no variance of one example.
         self.least = 2 if any(isinstance(m, _BatchNorm) for m in model.modules()) else 1
-        self.dropouts = [m for m in model.modules() if isinstance(m, Dropout)]
 
         self.segments: list[Segment] = []
         end = 0
         parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         for name, parameter in parameters:
             self.segments.append(Segment(name, end, parameter.shape))
-            end += -(-parameter.numel() // _ALIGN) * _ALIGN
+            end += self.segments[-1].padded
         self.theta = torch.zeros(end, dtype=self.dtype, device=device)
         self.grad = torch.zeros_like(self.theta)
         for (_, parameter), segment in zip(parameters, self.segments, strict=True):
@@ -76,6 +87,8 @@ class Learner:
             parameter.grad = segment.of(self.grad)
         self.update, self.slots = optimizers.make(recipe, self.theta)
         self.count = self._constant(0.0)
+        self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
+        self.draws = draws(model)
         self.model = self._distributed() if ranks.world() > 1 else self.module
 
     def _distributed(self) -> nn.Module:

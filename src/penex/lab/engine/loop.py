@@ -108,10 +108,10 @@ def fit(
         _pool(position.history)
         bad = _first_bad(learner, position.history)
         if bad is not None:
-            return _diverged(position.history[bad], done + bad + 1)
+            return diverged(position.history[bad], done + bad + 1)
         position.epoch, position.step = position.epoch + 1, 0
         if ranks.rank() == 0:
-            on_epoch(_line(learner, data, position, rates[done + steps - 1].item(), steps))
+            on_epoch(_line(learner, data, position, rates[done + steps - 1].item()))
         wanted = ranks.agree(stop(), learner.device) and position.epoch < recipe.epochs
         last = position.epoch == recipe.epochs
         if last or wanted or time.monotonic() - saved >= save_seconds:
@@ -169,7 +169,8 @@ def _first_bad(learner: Learner, history: Tensor) -> int | None:
     return min(int(good.logical_not().nonzero()[0].item()), len(history) - 1)
 
 
-def _diverged(row: Tensor, at: int) -> Outcome:
+def diverged(row: Tensor, at: int) -> Outcome:
+    """The end of a run whose step number `at` left this row of history."""
     seen = dict(zip(HISTORY, row.tolist(), strict=True))
     if math.isfinite(seen["loss"]):
         what = "the parameters were not finite"
@@ -180,10 +181,15 @@ def _diverged(row: Tensor, at: int) -> Outcome:
     return Outcome("diverged", at, f"{what} at step {at} ({rest}{rho})", seen)
 
 
-def _line(learner: Learner, data: Data, position: Position, rate: float, steps: int) -> Line:
-    """What is kept of an epoch."""
-    history = position.history
-    scores = scores_of(learner, logits_of(learner, data, data.val), data.val)
+def _line(learner: Learner, data: Data, position: Position, rate: float) -> Line:
+    """What is kept of an epoch, once the model has seen the validation set."""
+    return line(learner, data, position, rate, logits_of(learner, data, data.val))
+
+
+def line(learner: Learner, data: Data, position: Position, rate: float, logits: Tensor) -> Line:
+    """What is kept of an epoch: its history, and the metrics of the validation set's logits."""
+    history, steps = position.history, len(position.history)
+    scores = scores_of(learner, logits, data.val)
     rho = history[-1, HISTORY.index("rho")].item()
     return {
         "epoch": position.epoch,

@@ -29,19 +29,21 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
     """
     learner.grad.zero_()
     micros = index.tensor_split(learner.recipe.accumulate)
+    learner.count.add_(1)
     last = min(len(micros), len(index)) - 1
+    first = 0
     values: list[Tensor] = []
     largest: list[Tensor] = []
     for micro in micros[: last + 1]:
         with nullcontext() if len(values) == last else _no_sync(learner):
-            value, logits = _forward(learner, data, micro, index)
+            value, logits = _forward(learner, data, micro, index, first)
             torch.autograd.backward(value)
+        first += len(micro)
         values.append(value.detach())
         largest.append(logits.detach().abs().amax() if logits.numel() else logits.new_zeros(()))
     for _ in micros[last + 1 :]:  # a loss that counts micro-batches must see the empty ones too
         learner.loss(logits.detach()[:0], data.train.targets[:0])
     norm = optimizers.clip_(learner.grad, learner.recipe.clip)
-    learner.count.add_(1)
     learner.update(learner.theta, learner.grad, learner.slots, rate, learner.count)
     numbers = (torch.stack(values).sum(), norm, torch.stack(largest).amax(), learner.rho)
     row.copy_(torch.stack([number.to(row.dtype) for number in numbers]))
@@ -54,7 +56,9 @@ def _no_sync(learner: Learner) -> AbstractContextManager[None]:
     return learner.model.no_sync()
 
 
-def _forward(learner: Learner, data: Data, micro: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(
+    learner: Learner, data: Data, micro: Tensor, batch: Tensor, first: int
+) -> tuple[Tensor, Tensor]:
     """A micro-batch's share of the loss, weighed so that the shares add up to the batch's.
 
     A loss that shares batches over processes divides by D_micro / processes; any other divides by
@@ -64,7 +68,7 @@ def _forward(learner: Learner, data: Data, micro: Tensor, batch: Tensor) -> tupl
     start, stop = ranks.bounds(len(micro))
     own = micro[start:stop]
     for layer in learner.dropouts:
-        layer.share = None if ranks.world() == 1 else (start, len(micro))
+        layer.first = first + start
     inputs = data.normalise(data.train.batch(own), learner.dtype)
     targets = data.train.targets[own]
     with torch.autocast(learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast):

@@ -1,22 +1,29 @@
 """Layers that torch has in another form."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from penex.lab.engine import chance
+
 
 class Dropout(nn.Module):
-    """Dropout whose mask belongs to the whole batch, also where processes share the batch.
+    """Dropout whose mask is a function of seed, step and place in the batch, not of a state.
 
-    Each process draws the mask of the whole batch from the same seed and takes its own rows, so
-    two processes drop what one would.
+    So processes that share a batch drop what one would, packed models drop what each would alone,
+    and a resumed run drops what an undisturbed one would. Without a seed it is torch's dropout.
 
     Attributes:
         p: the probability of an entry to be dropped.
-        share: (start, total): the first of this process's rows and the rows of the whole batch;
-            None for the whole batch. The engine sets it.
+        seed: int64, () or one for each model of a pack; the engine sets it.
+        count: the number of the step; the engine sets it.
+        first: the number of the first row within the whole batch; the engine sets it.
     """
 
-    share: tuple[int, int] | None = None
+    seed: Tensor | None = None
+    count: Tensor | None = None
+    first: int = 0
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -26,11 +33,38 @@ class Dropout(nn.Module):
         """X with entries dropped and the others scaled by 1 / (1 - p), in train() mode."""
         if not self.training or self.p == 0:
             return x
-        start, total = self.share or (0, len(x))
-        keep = torch.empty((total, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        keep.bernoulli_(1 - self.p).div_(1 - self.p)
-        return x * keep[start : start + len(x)]
+        if self.seed is None or self.count is None:
+            return nn.functional.dropout(x, self.p)
+        axes = self.seed.dim()
+        rows, columns = x.shape[axes], math.prod(x.shape[axes + 1 :])
+        drawn = chance.uniform(self.seed, self.count, self.first, rows, columns)
+        keep = (drawn >= self.p).to(x.dtype).view(x.shape)
+        return x * keep / (1 - self.p)
 
     def extra_repr(self) -> str:
         """The probability."""
         return f"p={self.p}"
+
+
+def draws(model: nn.Module) -> bool:
+    """Whether a model may draw from torch's generators while it trains.
+
+    >>> draws(nn.Sequential(nn.Linear(1, 1), Dropout())), draws(nn.Dropout())
+    (False, True)
+    """
+    quiet = (Dropout, nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.Flatten)
+    leaves = [m for m in model.modules() if not any(True for _ in m.children())]
+    ours = ("penex.", "torch.nn.modules.linear", "torch.nn.modules.pooling")
+    return any(
+        not isinstance(leaf, quiet) and not type(leaf).__module__.startswith(ours)
+        for leaf in leaves
+    )
+
+
+def seed_all(model: nn.Module, seed: Tensor, count: Tensor) -> list[Dropout]:
+    """Give every dropout of a model its own stream of a seed; the dropouts."""
+    found = [m for m in model.modules() if isinstance(m, Dropout)]
+    for k, layer in enumerate(found):
+        layer.seed = seed + torch.tensor(k, device=seed.device) * 7919
+        layer.count = count
+    return found

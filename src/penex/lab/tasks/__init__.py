@@ -1,14 +1,17 @@
 """Tasks by name. A task is a file: data, model, recipe, search space, the paper's numbers."""
 
 import importlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from penex import registry
 from penex.lab.data import Collection
+from penex.lab.data.noise import LabelNoise
 from penex.lab.errors import unknown
 from penex.lab.recipe import Recipe
 
@@ -24,7 +27,7 @@ class Task:
     Attributes:
         name: the name on the command line and on disk.
         title: the task in a line.
-        collect: () -> the data, not yet split.
+        collect: () -> the data, not yet split; one that reads official files takes a folder too.
         train_size: the number of training examples unless the user says otherwise.
         model: the name of the network, for the record.
         build: (shape of an input, number of logits) -> the network.
@@ -34,6 +37,7 @@ class Task:
         test: how many examples to test on, or which share, if no test set came with the data.
         preprocessing: how a new file becomes an input: its kind (``images``, ``table``,
             ``arrays``) and what that needs.
+        label_noise: wrong labels that belong to the task, unless the user asks for others.
         identity: what else decides a result: the checksum of a user's data, how they are read.
         rates: learning rates of losses that have their own.
         search: what is tuned for each loss, and between which edges.
@@ -42,7 +46,7 @@ class Task:
 
     name: str
     title: str
-    collect: Callable[[], Collection]
+    collect: Callable[..., Collection]
     train_size: int
     model: str
     build: Callable[[Sequence[int], int], nn.Module]
@@ -50,15 +54,28 @@ class Task:
     val: float = 0.2
     test: float = 0.2
     preprocessing: Mapping[str, Any] = field(default_factory=lambda: {"kind": "arrays"})
+    label_noise: LabelNoise | None = None
     identity: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-# Each task's module has a TASK. They are imported when asked for: a task may need a library that
-# the others do not.
-_MODULES = {"digits": "penex.lab.tasks.digits"}
+def data_root() -> Path:
+    """Where official files lie unless the user says: PENEX_DATA, or ./data."""
+    return Path(os.environ.get("PENEX_DATA", "data"))
+
+
+# Where each task is. Modules are imported when asked for: a task may need a library that the others
+# do not.
+_MODULES = {
+    "digits": ("penex.lab.tasks.digits", "TASK"),
+    "cifar10": ("penex.lab.tasks.cifar10", "TASK"),
+    "cifar10_noisy": ("penex.lab.tasks.cifar10", "NOISY"),
+}
+
+# Tasks whose data a folder can be named for.
+OFFICIAL = ("cifar10", "cifar10_noisy")
 
 NAMES = tuple(_MODULES)
 
@@ -71,5 +88,6 @@ def find(name: str) -> Task:
     """
     if name not in _MODULES:
         raise unknown("task", name, NAMES)
-    task: Task = importlib.import_module(_MODULES[name]).TASK
+    module, attribute = _MODULES[name]
+    task: Task = getattr(importlib.import_module(module), attribute)
     return task

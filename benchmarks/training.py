@@ -1,0 +1,120 @@
+"""What a step of training costs: one model after another, captured, and packed.
+
+Run it with `python -m benchmarks.training`. It prints microseconds for one model's step, the ratio
+to eager in the same run, and how many runs of 200 CIFAR-10 epochs an hour that makes; on a CPU it
+measures the digits network instead. `--write FILE` keeps it as JSON with device and versions.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from penex.lab import environment, runs, training
+from penex.lab.data import Collection, Examples
+from penex.lab.engine import loop
+from penex.lab.engine.captured import Steps
+from penex.lab.engine.packed import Pack
+from penex.lab.engine.step import step
+from penex.lab.models.cnn import cnn
+from penex.lab.recipe import PAPER, Recipe
+from penex.lab.tasks import Task
+
+LOSSES = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
+STEPS_OF_A_RUN = 200 * 625
+FLOP_OF_A_STEP = 65e6 * 64  # forward and backward, a batch of 64 CIFAR images
+
+
+def task(device: torch.device) -> Task:
+    """A task on noise of CIFAR's shape, or of the digits' shape on a CPU."""
+    cuda = device.type == "cuda"
+    shape = (3, 32, 32) if cuda else (1, 8, 8)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (4000, *shape), dtype=torch.uint8, generator=generator)
+    targets = torch.arange(4000) % 10
+    collection = Collection(Examples(inputs, targets), tuple("0123456789"))
+    recipe = PAPER["cifar10"] if cuda else Recipe(epochs=60, lr=1e-3, clip=5.0)
+    return Task("noise", "", lambda: collection, 2560, "cnn", cnn, recipe)
+
+
+def seconds(call: Any, count: int, device: torch.device) -> float:
+    """The median time of a call over five rounds, after a warm-up."""
+    rounds = []
+    for k in range(6):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
+            call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if k:
+            rounds.append((time.perf_counter() - began) / count)
+    return sorted(rounds)[len(rounds) // 2]
+
+
+def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str, Any]]:
+    """Microseconds a model-step: eager, then packs of several sizes."""
+    work = task(device)
+    rows: list[dict[str, Any]] = []
+
+    def members(m: int) -> tuple[list[Any], list[Any]]:
+        planned = [runs.plan(work, runs.LossSpec(LOSSES[k % 5]), k // 5) for k in range(m)]
+        data = [training.data_of(run, device) for run in planned]
+        pairs = zip(planned, data, strict=True)
+        return [training.learner_of(run, one, device) for run, one in pairs], data
+
+    (learner,), (data,) = members(1)
+    history = loop.start(learner, data).history
+    index = torch.arange(64, device=device)
+    rate = torch.tensor(1e-4, dtype=learner.wide, device=device)
+    learner.train()
+    with training.settings(work.recipe, device):
+        eager = seconds(lambda: step(learner, data, index, rate, history[0]), count, device)
+        rows.append({"what": "eager, one model", "models": 1, "microseconds": eager * 1e6})
+        for m in sizes:
+            learners, parts = members(m)
+            pack = Pack(learners, parts)
+            pack.train(True)
+            call = Steps(pack, print)
+            batch = index.expand(m, 64).contiguous()
+            rates = rate.expand(m, 1).contiguous()
+            seen = torch.zeros(m, 4, dtype=learner.wide, device=device)
+            taken = seconds(lambda: call(batch, rates, seen), max(1, count // m), device)  # noqa: B023
+            kind = "captured" if device.type == "cuda" else "packed"
+            rows.append(
+                {"what": f"{kind}, {m} packed", "models": m, "microseconds": taken / m * 1e6}
+            )
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--packs", type=int, nargs="*", default=[1, 5, 15, 50])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    device = environment.device_of(options.device)
+    rows = measure(device, options.packs, options.steps)
+    print(environment.device_name(device), torch.__version__)
+    eager = rows[0]["microseconds"]
+    for row in rows:
+        taken = row["microseconds"]
+        text = f"{row['what']:22} {taken:9.1f} us a model-step  {eager / taken:5.1f}x eager"
+        if device.type == "cuda":
+            run = taken * STEPS_OF_A_RUN / 1e6
+            rate = FLOP_OF_A_STEP / taken / 1e6
+            text += f"  {run:6.1f} s a run  {3600 / run:6.0f} runs an hour  {rate:5.1f} TFLOP/s"
+        print(text)
+    if options.write:
+        record = {"environment": environment.describe(device), "rows": rows}
+        options.write.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

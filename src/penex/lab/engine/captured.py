@@ -1,0 +1,88 @@
+"""A pack's step as a CUDA graph: launched as one, compiled where that works."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from penex.lab.engine.packed import Pack
+from penex.lab.engine.step import HISTORY
+
+Step = Callable[[Tensor, Tensor, Tensor], None]
+
+_WARM_UPS = 3
+
+
+class Captured:
+    """The step of a pack for batches of one size, recorded once and replayed.
+
+    Args:
+        pack: whose tensors the recording reads and writes, where they lie.
+        batch: the number of rows of a batch.
+    """
+
+    def __init__(self, pack: Pack, batch: int) -> None:
+        wide = pack.count.dtype
+        self.rows = torch.zeros(len(pack), batch, dtype=torch.int64, device=pack.device)
+        self.rate = torch.zeros(len(pack), 1, dtype=wide, device=pack.device)
+        self.history = torch.zeros(len(pack), len(HISTORY), dtype=wide, device=pack.device)
+        before = [tensor.clone() for tensor in pack.tensors()]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UPS):
+                pack.step(self.rows, self.rate, self.history)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            pack.step(self.rows, self.rate, self.history)
+        for tensor, value in zip(pack.tensors(), before, strict=True):
+            tensor.copy_(value)
+
+    def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
+        """One step, as `Pack.step`."""
+        self.rows.copy_(rows)
+        self.rate.copy_(rate)
+        self.graph.replay()
+        history.copy_(self.history)
+
+
+class Steps:
+    """A pack's step for any batch size: captured on CUDA, plain elsewhere or where that fails.
+
+    Args:
+        pack: whose step it is.
+        say: gets a sentence if it falls back.
+        compiled: False to leave torch.compile out.
+    """
+
+    def __init__(self, pack: Pack, say: Callable[[str], None], *, compiled: bool = True) -> None:
+        self.pack, self.say = pack, say
+        self.cuda = pack.device.type == "cuda"
+        self.captured: dict[int, Step] = {}
+        if self.cuda and compiled:
+            pack.compute = torch.compile(pack.compute)  # type: ignore[method-assign]
+            pack.move = torch.compile(pack.move)  # type: ignore[method-assign]
+
+    def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
+        """One step, as `Pack.step`."""
+        if not self.cuda:
+            self.pack.step(rows, rate, history)
+            return
+        size = rows.shape[1]
+        if size not in self.captured:
+            self.captured[size] = self._capture(size)
+        self.captured[size](rows, rate, history)
+
+    def _capture(self, size: int) -> Step:
+        try:
+            return Captured(self.pack, size)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:  # the compiler and the capture fail in all kinds of ways
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            self.say(f"Steps are not captured: {first}")
+            torch.cuda.synchronize()
+            for name in ("compute", "move"):
+                self.pack.__dict__.pop(name, None)
+            return self.pack.step

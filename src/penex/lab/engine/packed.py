@@ -1,0 +1,160 @@
+"""A pack: many models with the same network and data, trained by one program.
+
+They differ in seed, loss and learning rate. Each has its own clipping, penalty and history; what
+one does never reaches another, not even when it diverges.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from penex.lab.data import Data, Part
+from penex.lab.engine import optimizers, packed_layers, packed_losses
+from penex.lab.engine.learner import Learner
+from penex.lab.engine.step import HISTORY
+from penex.lab.models.layers import seed_all
+
+_EVALUATED = 16384  # examples at a time, over all models
+
+
+def check(learner: Learner) -> None:
+    """A CannotPack if a learner cannot be part of a pack; the sentence says why."""
+    if learner.recipe.accumulate != 1:
+        raise packed_layers.CannotPack("micro-batches are not packed")
+    packed_layers.check(learner.module)
+    packed_losses.families([learner.loss], learner.device, learner.dtype)
+
+
+class Pack:
+    """Learners stacked: theta is (M, P), and so is all the rest.
+
+    Args:
+        learners: fresh or loaded, all at the same step; `scatter` writes back to them.
+        data: of each learner; they share their inputs.
+    """
+
+    def __init__(self, learners: Sequence[Learner], data: Sequence[Data]) -> None:
+        first = learners[0]
+        self.learners, self.data = list(learners), list(data)
+        self.recipe, self.device, self.module = first.recipe, first.device, first.module
+        self.theta = torch.stack([learner.theta for learner in learners])
+        self.slots = {
+            name: torch.stack([learner.slots[name] for learner in learners]) for name in first.slots
+        }
+        self.update, _ = optimizers.make(first.recipe, self.theta[:1])
+        self.count = first.count.clone()
+        self.buffers = {
+            name: torch.stack([dict(learner.module.named_buffers())[name] for learner in learners])
+            for name, _ in first.module.named_buffers()
+        }
+        self.families = packed_losses.families(
+            [learner.loss for learner in learners], first.device, first.dtype
+        )
+        seeds = [learner.seed for learner in learners]
+        self.seeds = torch.tensor(seeds, device=first.device)
+        self.index = torch.stack([one.train.index for one in data])
+        self.targets = torch.stack([one.train.targets for one in data])
+        self.inputs = data[0].train.inputs
+        self.mean = torch.stack([one.mean for one in data]).to(first.dtype).unsqueeze(1)
+        self.std = torch.stack([one.std for one in data]).to(first.dtype).unsqueeze(1)
+        # torch's "medium" lets float32 products be computed in bfloat16 where that is fast.
+        medium = self.recipe.matmul_precision == "medium" and first.device.type == "cuda"
+        half = (medium or self.recipe.autocast) and first.dtype == torch.float32
+        self.product = torch.bfloat16 if half else first.dtype
+
+    def __len__(self) -> int:
+        return len(self.learners)
+
+    def scatter(self) -> None:
+        """Write everything back to the learners."""
+        self.count_everywhere()
+        for k, learner in enumerate(self.learners):
+            learner.theta.copy_(self.theta[k])
+            for name, values in self.slots.items():
+                learner.slots[name].copy_(values[k])
+            for name, buffer in learner.module.named_buffers():
+                buffer.copy_(self.buffers[name][k])
+        for family in self.families:
+            family.scatter()
+
+    def count_everywhere(self) -> None:
+        """Give the learners the number of steps."""
+        for learner in self.learners:
+            learner.count.copy_(self.count)
+
+    def train(self, mode: bool) -> None:
+        """Switch the shared module between training and evaluation, with the pack's dropout."""
+        self.module.train(mode)
+        seed_all(self.module, self.seeds, self.count)
+
+    def logits(self, theta: Tensor, x: Tensor) -> Tensor:
+        """The logits of raw inputs (M, B, ...), (M, B, K), in the parameters' precision."""
+        normal = x.to(theta.dtype).sub(self.mean).div_(self.std)
+        if normal.dim() == 5 and theta.device.type == "cuda":
+            normal = normal.transpose(1, 2)  # channels before the batch
+        elif normal.dim() == 5:
+            normal = normal.transpose(0, 1).flatten(1, 2)  # models side by side, as channels
+        elif normal.dim() > 3:
+            normal = normal.flatten(2)
+        tensors = dict(self.buffers)
+        sizes = [s.padded for s in self.learners[0].segments]
+        for segment, chunk in zip(
+            self.learners[0].segments, torch.split(theta, sizes, dim=1), strict=True
+        ):
+            flat = chunk[:, : segment.shape.numel()]
+            tensors[segment.name] = flat.reshape(len(theta), *segment.shape)
+        found = packed_layers.forward(self.module, "", tensors, normal, self.product)
+        return found.to(theta.dtype)
+
+    def step(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
+        """Train every model on its own batch; all that changes are this pack's tensors.
+
+        Args:
+            rows: (M, B), each model's examples, as rows of its own training part.
+            rate: (M, 1), the learning rates.
+            history: (M, len(HISTORY)), where the step's numbers go.
+        """
+        self.count.add_(1)
+        theta = self.theta.detach().requires_grad_()
+        values, largest = self.compute(theta, rows)
+        (grad,) = torch.autograd.grad(values.sum(), theta)
+        norm = self.move(grad, rate)
+        rho = torch.full_like(values, torch.nan)
+        for family in self.families:
+            rho = rho.index_copy(0, family.place, family.rho().to(rho.dtype))
+        seen = {"loss": values.detach(), "grad_norm": norm, "max_logit": largest, "rho": rho}
+        history.copy_(torch.stack([seen[name] for name in HISTORY], dim=1))
+
+    def compute(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and the largest logit of each model's batch; moves the losses' states."""
+        x = self.inputs[self.index.gather(1, rows)]
+        targets = self.targets.gather(1, rows)
+        logits = self.logits(theta, x)
+        values = torch.zeros(len(theta), dtype=logits.dtype, device=logits.device)
+        for family in self.families:
+            some = family.values(logits[family.place], targets[family.place])
+            values = values.index_copy(0, family.place, some)
+        return values, logits.detach().abs().amax(dim=(1, 2))
+
+    def move(self, grad: Tensor, rate: Tensor) -> Tensor:
+        """Clip each gradient and move the parameters; the norms before."""
+        norm = optimizers.clip_(grad, self.recipe.clip)
+        self.update(self.theta, grad, self.slots, rate, self.count)
+        return norm
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes."""
+        states = [value for family in self.families for value in family.state.values()]
+        return [self.theta, *self.slots.values(), *self.buffers.values(), self.count, *states]
+
+    def predict(self, parts: Sequence[Part]) -> Tensor:
+        """The logits of a part of each model's data, (M, n, K). Changes no state."""
+        self.train(False)
+        index = torch.stack([part.index for part in parts])
+        size = max(1, _EVALUATED // len(self))
+        with torch.no_grad():
+            chunks = torch.split(index, size, dim=1)
+            rows = [self.logits(self.theta, parts[0].inputs[some]) for some in chunks]
+        self.train(True)
+        return torch.cat(rows, dim=1)

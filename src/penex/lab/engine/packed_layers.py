@@ -1,0 +1,202 @@
+"""Many models at once: each layer for parameters with a leading axis of models.
+
+Vectors travel as (M, B, F). Images have one of two forms, by what is fast on a device:
+- on a GPU (M, C, B, H, W), channels before the batch: a convolution is the nine shifted copies of
+  its input, stacked, and one batched matrix product whose result is already in that form;
+- elsewhere (B, M C, H, W): a convolution is one with M groups.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from penex.conex import ZeroSumHead
+from penex.lab.errors import LabError
+from penex.lab.models.layers import Dropout
+from penex.lab.models.resnet import BasicBlock
+
+Tensors = dict[str, Tensor]
+Apply = Callable[[nn.Module, str, Tensors, Tensor, torch.dtype], Tensor]
+
+
+class CannotPack(LabError):  # noqa: N818  (it is an answer, not a fault)
+    """A model has a layer that is not known here; the sentence names it."""
+
+
+def forward(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """What a module does, for M models.
+
+    Args:
+        module: whose kind and settings decide; its own parameters are not used.
+        prefix: of its names in `tensors`.
+        tensors: parameters and buffers by name, (M, ...); batch norm moves its buffers in place.
+        x: (M, C, B, H, W), (B, M C, H, W) or (M, B, F).
+        dtype: of matrix products; they are summed in float32 or wider.
+    """
+    return _find(module)(module, prefix, tensors, x, dtype)
+
+
+def check(module: nn.Module) -> None:
+    """A CannotPack if some layer of a model is not known here."""
+    apply = _find(module)
+    if apply in (_sequential, _basic_block):
+        for child in module.children():
+            check(child)
+
+
+def _find(module: nn.Module) -> Apply:
+    apply = _KNOWN.get(type(module))
+    if apply is None:
+        raise CannotPack(f"a {type(module).__name__} layer is not one that can be packed")
+    return apply
+
+
+def _sequential(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    for name, child in module.named_children():
+        x = forward(child, f"{prefix}{name}.", tensors, x, dtype)
+    return x
+
+
+def _basic_block(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    assert isinstance(module, BasicBlock)
+    body = forward(module.body, f"{prefix}body.", tensors, x, dtype)
+    return torch.relu(body + forward(module.shortcut, f"{prefix}shortcut.", tensors, x, dtype))
+
+
+def _conv(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    assert isinstance(module, nn.Conv2d)
+    if module.groups != 1 or module.dilation != (1, 1) or isinstance(module.padding, str):
+        raise CannotPack("a convolution with groups or dilation is not one that can be packed")
+    (kh, kw), (sh, sw), (ph, pw) = module.kernel_size, module.stride, module.padding
+    weight, bias = tensors[f"{prefix}weight"], tensors.get(f"{prefix}bias")
+    if x.dim() == 4:
+        flat_bias = None if bias is None else bias.flatten().to(dtype)
+        return nn.functional.conv2d(
+            x.to(dtype),
+            weight.flatten(0, 1).to(dtype),
+            flat_bias,
+            module.stride,
+            module.padding,
+            groups=len(weight),
+        )
+    models, channels, batch, height, width = x.shape
+    out_h, out_w = (height + 2 * ph - kh) // sh + 1, (width + 2 * pw - kw) // sw + 1
+    x = nn.functional.pad(x.to(dtype), (pw, pw, ph, ph)) if ph or pw else x.to(dtype)
+    shifted = [
+        x[..., i : i + sh * (out_h - 1) + 1 : sh, j : j + sw * (out_w - 1) + 1 : sw]
+        for i in range(kh)
+        for j in range(kw)
+    ]
+    columns = torch.stack(shifted, dim=2).view(models, channels * kh * kw, batch * out_h * out_w)
+    flat = torch.bmm(weight.to(dtype).flatten(2), columns)
+    image = flat.view(models, -1, batch, out_h, out_w)
+    return image if bias is None else image + bias.to(dtype).view(models, -1, 1, 1, 1)
+
+
+def _linear(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    weight, bias = tensors[f"{prefix}weight"].to(dtype), tensors.get(f"{prefix}bias")
+    product = torch.bmm(x.to(dtype), weight.transpose(1, 2))
+    return product if bias is None else product + bias.to(dtype).unsqueeze(1)
+
+
+def _batch_norm(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    assert isinstance(module, nn.BatchNorm2d)
+    mean, var = tensors[f"{prefix}running_mean"], tensors[f"{prefix}running_var"]
+    wide = x.to(mean.dtype)
+    if wide.dim() == 4:  # to the other form and back: batch norm is a small part of the work
+        models = len(mean)
+        split = _apart(wide, models).permute(1, 2, 0, 3, 4)
+        result = _batch_norm(module, prefix, tensors, split, dtype)
+        return result.permute(2, 0, 1, 3, 4).flatten(1, 2)
+    if module.training:
+        count = wide[0, 0].numel()
+        now_mean = wide.mean(dim=(2, 3, 4))
+        now_var = wide.var(dim=(2, 3, 4), correction=0)
+        with torch.no_grad():
+            momentum = module.momentum if module.momentum is not None else 0.1
+            mean.lerp_(now_mean, momentum)
+            var.lerp_(now_var * (count / max(count - 1, 1)), momentum)
+            tensors[f"{prefix}num_batches_tracked"].add_(1)
+    else:
+        now_mean, now_var = mean, var
+    scale = tensors[f"{prefix}weight"] / (now_var + module.eps).sqrt()
+    shift = tensors[f"{prefix}bias"] - now_mean * scale
+    return wide * scale[:, :, None, None, None] + shift[:, :, None, None, None]
+
+
+def _pool(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    assert isinstance(module, nn.MaxPool2d)
+    if x.dim() == 4:
+        return module(x)  # type: ignore[no-any-return]
+    flat = module(x.flatten(0, 1))
+    return flat.view(*x.shape[:2], *flat.shape[1:])  # type: ignore[no-any-return]
+
+
+def _mean_pool(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    assert isinstance(module, nn.AdaptiveAvgPool2d)
+    if module.output_size not in (1, (1, 1)):
+        raise CannotPack("an average pool to more than one pixel is not one that can be packed")
+    return x.mean(dim=(-2, -1), keepdim=True)
+
+
+def _flatten(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    if x.dim() == 3:
+        return x
+    if x.dim() == 4:
+        models = len(next(iter(tensors.values())))
+        return _apart(x, models).flatten(2).transpose(0, 1)
+    return x.transpose(1, 2).flatten(2)
+
+
+def _apart(x: Tensor, models: int) -> Tensor:
+    """(B, M C, H, W) as (B, M, C, H, W)."""
+    return x.view(len(x), models, -1, *x.shape[2:])
+
+
+def _same(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    result: Tensor = module(x)
+    return result
+
+
+def _zero_sum(
+    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
+) -> Tensor:
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return torch.cat([wide, -wide.sum(-1, keepdim=True)], dim=-1)
+
+
+_KNOWN: dict[type[nn.Module], Apply] = {
+    nn.Sequential: _sequential,
+    BasicBlock: _basic_block,
+    nn.Conv2d: _conv,
+    nn.Linear: _linear,
+    nn.BatchNorm2d: _batch_norm,
+    nn.MaxPool2d: _pool,
+    nn.AdaptiveAvgPool2d: _mean_pool,
+    nn.Flatten: _flatten,
+    nn.ReLU: _same,
+    nn.Identity: _same,
+    Dropout: _same,
+    ZeroSumHead: _zero_sum,
+}
