@@ -330,8 +330,9 @@ def test_a_pack_drops_what_each_would() -> None:
 def test_masks_of_seeds_steps_and_places_are_unlike() -> None:
     """Uniform, and uncorrelated between neighbours of every kind."""
     seeds_ = torch.arange(20)
-    drawn = torch.stack([chance.uniform(seeds_, torch.tensor(k), 0, 64, 50) for k in range(20)])
-    assert drawn.shape == (20, 20, 64, 50)
+    places = chance.places(0, 64, 50, CPU)
+    drawn = torch.stack([chance.uniform(seeds_, torch.tensor(k), places) for k in range(20)])
+    drawn = drawn.view(20, 20, 64, 50)
     histogram = torch.histc(drawn, 20, 0, 1) / drawn.numel() * 20
     assert (histogram - 1).abs().max() < 0.02
     centred = drawn.double() - 0.5

@@ -27,6 +27,8 @@ class Captured:
         self.rate = torch.zeros(len(pack), 1, dtype=wide, device=pack.device)
         self.history = torch.zeros(len(pack), len(HISTORY), dtype=wide, device=pack.device)
         before = [tensor.clone() for tensor in pack.tensors()]
+        with torch.no_grad():  # what layers keep for a batch of this size, outside the compiler
+            pack.logits(pack.theta, pack.inputs[pack.index.gather(1, self.rows)])
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

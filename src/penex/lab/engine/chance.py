@@ -19,22 +19,27 @@ def _mixed(x: Tensor) -> Tensor:
     return x ^ (x >> 16)
 
 
-def uniform(seed: Tensor, count: Tensor, first: int, rows: int, columns: int) -> Tensor:
-    """Uniform numbers in [0, 1) for some rows of a batch, (..., rows, columns) for seeds (...).
+def places(first: int, rows: int, columns: int, device: torch.device) -> Tensor:
+    """The places of some rows of a batch, scattered: the part of a draw that never changes.
+
+    Computed apart from the draw: compilers take arange for an index that fits 32 bits.
+    """
+    numbers = torch.arange(first * columns, (first + rows) * columns, device=device)
+    return (numbers * 0x9E3779B1) & _WORD
+
+
+def uniform(seed: Tensor, count: Tensor, scattered: Tensor) -> Tensor:
+    """Uniform numbers in [0, 1), (..., n) for seeds (...) and n places.
 
     Args:
         seed: int64, one for each model.
         count: the number of the step.
-        first: the first row's number within the whole batch.
-        rows: how many rows.
-        columns: how many numbers a row.
+        scattered: the places within the batch, as `places` gives them.
 
-    >>> seed, count = torch.tensor([3, 4]), torch.tensor(7)
-    >>> whole = uniform(seed, count, 0, 5, 2)
-    >>> bool((whole[1, 2:] == uniform(seed[1], count, 2, 3, 2)).all())
+    >>> seed, count, cpu = torch.tensor([3, 4]), torch.tensor(7), torch.device("cpu")
+    >>> whole = uniform(seed, count, places(0, 5, 2, cpu))
+    >>> bool((whole[1, 4:] == uniform(seed[1], count, places(2, 3, 2, cpu))).all())
     True
     """
     key = _mixed((_mixed(seed & _WORD) ^ (count.long() * 0x9E3779B1)) & _WORD)
-    places = torch.arange(first * columns, (first + rows) * columns, device=seed.device)
-    scattered = _mixed(((places * 0x9E3779B1) & _WORD) ^ key.unsqueeze(-1))
-    return (scattered.double() / 2**32).view(*seed.shape, rows, columns).float()
+    return _mixed(scattered ^ key.unsqueeze(-1)).float() / 2**32

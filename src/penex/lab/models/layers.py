@@ -25,6 +25,9 @@ class Dropout(nn.Module):
     count: Tensor | None = None
     first: int = 0
 
+    _place: tuple[int, int, int] = (0, 0, 0)
+    _scattered: Tensor
+
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = p
@@ -37,7 +40,11 @@ class Dropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         axes = self.seed.dim()
         rows, columns = x.shape[axes], math.prod(x.shape[axes + 1 :])
-        drawn = chance.uniform(self.seed, self.count, self.first, rows, columns)
+        place = (self.first, rows, columns)
+        if self._place != place:
+            self._place = place
+            self._scattered = chance.places(*place, x.device)
+        drawn = chance.uniform(self.seed, self.count, self._scattered)
         keep = (drawn >= self.p).to(x.dtype).view(x.shape)
         return x * keep / (1 - self.p)
 
