@@ -15,7 +15,8 @@ from penex.lab.records import Record
 Array = np.ndarray[Any, Any]
 
 SCORES = "scores.npz"
-_KEPT = ("config.json", "environment.json", "metrics.jsonl")
+_LINES = 100
+_KEPT = ("config.json", "environment.json")
 
 
 def scores_of(record: Record) -> dict[str, Array] | None:
@@ -38,23 +39,29 @@ def scores_of(record: Record) -> dict[str, Array] | None:
 def slim(record: Record, target: Path) -> Record:
     """A copy of a run without checkpoint, model and logits, for keeping many: about 1 % of it.
 
-    The scores of each test example stay, in half precision where that is enough.
+    The scores of each test example stay, in half precision, and the curves with four digits at
+    100 epochs at most; done.json has the metrics in full.
     """
     target.mkdir(parents=True, exist_ok=True)
     for name in _KEPT:
         files.write(target / name, (record.folder / name).read_bytes())
+    whole = record.metrics()
+    every = -(-len(whole) // _LINES) or 1
+    kept = [line for line in whole if line["epoch"] % every == 0 or line is whole[-1]]
+    lines = [files.dumps(_short(line)) + "\n" for line in kept]
+    files.write(target / "metrics.jsonl", "".join(lines).encode())
     found = scores_of(record)
     if found is not None:
         classes = int(max(found["prediction"].max(), found["target"].max())) + 1
-        whole = np.uint8 if classes <= 256 else np.int32
+        small = np.uint8 if classes <= 256 else np.int32
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,
             allow_pickle=False,
-            prediction=found["prediction"].astype(whole),
-            target=found["target"].astype(whole),
-            nll=found["nll"].astype(np.float32),
-            confidence=found["confidence"].astype(np.float32),
+            prediction=found["prediction"].astype(small),
+            target=found["target"].astype(small),
+            nll=found["nll"].astype(np.float16),
+            confidence=found["confidence"].astype(np.float16),
             brier=found["brier"].astype(np.float16),
         )
         files.write(target / SCORES, buffer.getvalue())
@@ -62,3 +69,16 @@ def slim(record: Record, target: Path) -> Record:
     copy = Record(target)
     copy.finish({**done, "slim": True})
     return copy
+
+
+def _short(value: Any) -> Any:
+    """Numbers with four digits.
+
+    >>> _short({"a": 0.123456789, "b": [1, None]})
+    {'a': 0.1235, 'b': [1, None]}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value

@@ -106,10 +106,11 @@ def _curve_panel(
             for history in histories[row.label]
             if history
         ]
+        epochs = max(
+            ([line["epoch"] for line in h] for h in histories[row.label]), key=len, default=[]
+        )
         for values in lines:
-            axis.plot(
-                np.arange(1, len(values) + 1), values, color=colour(row.loss), lw=0.4, alpha=0.35
-            )
+            axis.plot(epochs[: len(values)], values, color=colour(row.loss), lw=0.4, alpha=0.35)
         longest = max((len(values) for values in lines), default=0)
         padded = np.full((max(len(lines), 1), longest), np.nan)
         for k, values in enumerate(lines):
@@ -118,7 +119,7 @@ def _curve_panel(
             # A run that diverged has no later epochs: the mean ends where the first one ends.
             mean = padded.mean(axis=0)
             axis.plot(
-                np.arange(1, longest + 1),
+                epochs[:longest],
                 mean,
                 color=colour(row.loss),
                 ls=_dash(rows, row),

@@ -151,7 +151,9 @@ def _penalised(family: Family, own: Tensor, se: Tensor, evidence: Tensor, scale:
     first = family.losses[0]
     assert isinstance(first, PenalisedLoss)
     rho = family.state["rho"]
-    if first.fixed_rho is None:
+    if first.fixed_rho is not None:
+        rho = family.numbers["fixed_rho"]  # the buffer may have rounded it
+    else:
         with torch.no_grad():
             sums = evidence.sum(1), se.sum(1)
             estimate = scale * sums[0] / (sums[1] + _EPS * se.shape[1])  # F.optimal_penalty

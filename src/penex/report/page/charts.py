@@ -65,12 +65,13 @@ def over_epochs(title: str, rows: Sequence[Row], pick: Any, y_label: str) -> str
     if not longest:
         return ""
     later = [v for runs in found.values() for run in runs for v in run[len(run) // 5 :]]
-    chart = Chart(title, (1, max(longest, 2)), _limits(later), "epoch", y_label)
+    epochs = _epochs(rows)
+    chart = Chart(title, (1, max(epochs[-1], 2)), _limits(later), "epoch", y_label)
     hover = []
     for row in rows:
         runs = found[row.label]
         for run in runs:
-            chart.line([(k + 1, run[k]) for k in _thin(len(run))], colour(row), kind="seed")
+            chart.line([(epochs[k], run[k]) for k in _thin(len(run))], colour(row), kind="seed")
     for row in rows:
         runs = [run for run in found[row.label] if len(run) == longest]
         runs = runs or found[row.label]
@@ -79,11 +80,17 @@ def over_epochs(title: str, rows: Sequence[Row], pick: Any, y_label: str) -> str
         length = min(len(run) for run in runs)
         mean = np.mean([run[:length] for run in runs], axis=0)
         picked = _thin(length)
-        chart.line([(k + 1, float(mean[k])) for k in picked], colour(row), dash=dash(rows, row))
+        chart.line([(epochs[k], float(mean[k])) for k in picked], colour(row), dash=dash(rows, row))
         values = [None if math.isnan(v) else float(f"{v:.5g}") for v in mean[picked]]
-        hover.append({"n": row.title, "y": values, "x": [k + 1 for k in picked]})
+        hover.append({"n": row.title, "y": values, "x": [epochs[k] for k in picked]})
     chart.hover = json.dumps({"x": "epoch", "series": hover}, separators=(",", ":"))
     return chart.render()
+
+
+def _epochs(rows: Sequence[Row]) -> list[int]:
+    """The epochs of the longest run's lines: a small record has not all of them."""
+    found = [[line["epoch"] for line in r.metrics()] for row in rows for r in row.records.values()]
+    return max(found, key=len)
 
 
 def learning_curves(rows: Sequence[Row], metric: Metric) -> str:

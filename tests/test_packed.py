@@ -1,0 +1,334 @@
+"""Packs: each model ends where it would end alone, in records that tell nothing of the pack."""
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from penex import cli, registry
+from penex.lab import packing, runs, tasks, training
+from penex.lab.engine import loop, packed, packed_layers, schedule, seeds
+from penex.lab.engine.captured import Steps
+from penex.lab.engine.learner import Learner
+from penex.lab.engine.packed import Pack
+from penex.lab.engine.packed_layers import CannotPack
+from penex.lab.engine.step import step
+from penex.lab.errors import Interrupted
+from penex.lab.models import find
+from penex.lab.records import Record
+
+CPU = torch.device("cpu")
+DIGITS = tasks.find("digits")
+STACKED = [name for name in registry.LOSSES if name != "conex_hard"]
+
+
+def planned(loss: str, seed: int, size: int = 97, **changes: Any) -> runs.Run:
+    return runs.plan(DIGITS, runs.LossSpec.parse(loss), seed, size, {"epochs": 2, **changes})
+
+
+def learners(some: list[runs.Run]) -> tuple[list[Learner], list[Any]]:
+    data = [training.data_of(run, CPU) for run in some]
+    pairs = zip(some, data, strict=True)
+    return [training.learner_of(run, one, CPU) for run, one in pairs], data
+
+
+def train_packed(some: list[runs.Run], steps: int) -> tuple[Pack, Tensor]:
+    made, data = learners(some)
+    pack = Pack(made, data)
+    pack.train(True)
+    call = Steps(pack, print)
+    rates = torch.stack([schedule.rates(run.recipe, steps) for run in some], dim=1).unsqueeze(2)
+    history = torch.zeros(len(some), 4, dtype=torch.float64)
+    done = 0
+    for epoch in range(steps):
+        orders = torch.stack([seeds.order(run.seed, epoch, run.train_size) for run in some])
+        for rows in torch.split(orders, some[0].recipe.batch_size, dim=1):
+            if done == steps:
+                return pack, history
+            call(rows, rates[done], history)
+            done += 1
+    return pack, history
+
+
+def train_alone(run: runs.Run, steps: int) -> tuple[Learner, Tensor]:
+    (learner,), (data,) = learners([run])
+    learner.train()
+    rates = schedule.rates(run.recipe, steps)
+    row = torch.zeros(4, dtype=torch.float64)
+    done = 0
+    for epoch in range(steps):
+        for index in torch.split(seeds.order(run.seed, epoch, run.train_size), 32):
+            if done == steps:
+                return learner, row
+            step(learner, data, index, rates[done], row)
+            done += 1
+    return learner, row
+
+
+@pytest.fixture(scope="module")
+def hundred() -> tuple[list[runs.Run], Pack, Tensor]:
+    """Every loss in one pack, with seeds and rates of their own, 100 steps in float64."""
+    some = [
+        planned(loss, k % 3, dtype="float64", batch_size=32, lr=1e-3 * (1 + k % 5 / 10), epochs=100)
+        for k, loss in enumerate(STACKED)
+    ]
+    pack, history = train_packed(some, 100)
+    pack.scatter()
+    return some, pack, history
+
+
+@pytest.mark.parametrize("place", range(len(STACKED)))
+def test_a_packed_model_equals_the_one_alone(
+    hundred: tuple[list[runs.Run], Pack, Tensor], place: int
+) -> None:
+    """Parameters norm-wise to 1e-10, dropout and clipping on; the loss's state; the history."""
+    some, pack, history = hundred
+    learner, row = train_alone(some[place], 100)
+    ours = pack.learners[place]
+    assert ((ours.theta - learner.theta).norm() / learner.theta.norm()).item() <= 1e-10
+    for name, value in learner.loss.state_dict().items():
+        torch.testing.assert_close(ours.loss.state_dict()[name], value, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(history[place], row, rtol=1e-8, atol=1e-10, equal_nan=True)
+    assert ours.count.item() == learner.count.item() == 100
+
+
+def test_the_zero_sum_head_and_arguments_are_packed() -> None:
+    for losses in (["conex_hard", "conex_hard"], ["focal:detach=true", "focal", "ex:alpha=0.3"]):
+        some = [planned(loss, 0, dtype="float64", batch_size=32) for loss in losses]
+        pack, _ = train_packed(some, 8)
+        for k, run in enumerate(some):
+            learner, _ = train_alone(run, 8)
+            assert ((pack.theta[k] - learner.theta).norm() / learner.theta.norm()) <= 1e-12
+    some = [
+        planned(loss, 0, dtype="float64", batch_size=32)
+        for loss in ("penex:rho=0.05", "penex:order=listing,ema=0.5", "penex")
+    ]
+    pack, _ = train_packed(some, 8)
+    for k, run in enumerate(some):
+        learner, _ = train_alone(run, 8)
+        assert ((pack.theta[k] - learner.theta).norm() / learner.theta.norm()) <= 1e-12
+
+
+@pytest.mark.parametrize("form", ["grouped", "stacked"])
+def test_batch_norm_has_its_own_statistics(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ResNet-18, in either form that images have: logits and running statistics."""
+    task = replace(DIGITS, model="resnet18", build=find("resnet18"))
+    some = [
+        replace(planned(loss, k, 24, dtype="float64", batch_size=12), task=task)
+        for k, loss in enumerate(("ce", "penex"))
+    ]
+    made, data = learners(some)
+    pack = Pack(made, data)
+    if form == "stacked":  # what a GPU does
+
+        def logits(theta: Tensor, x: Tensor) -> Tensor:
+            normal = x.to(theta.dtype).sub(pack.mean).div(pack.std).transpose(1, 2)
+            tensors = dict(pack.buffers)
+            for segment in made[0].segments:
+                flat = theta[:, segment.start : segment.start + segment.shape.numel()]
+                tensors[segment.name] = flat.view(len(theta), *segment.shape)
+            return packed_layers.forward(pack.module, "", tensors, normal, theta.dtype)
+
+        monkeypatch.setattr(pack, "logits", logits)
+    pack.train(True)
+    rows = torch.arange(12).expand(2, 12)
+    rate = torch.full((2, 1), 1e-3, dtype=torch.float64)
+    for _ in range(2):
+        pack.step(rows, rate, torch.zeros(2, 4, dtype=torch.float64))
+    for k, run in enumerate(some):
+        (learner,), (one,) = learners([run])
+        learner.train()
+        for _ in range(2):
+            step(learner, one, rows[0], rate[0, 0], torch.zeros(4, dtype=torch.float64))
+        assert ((pack.theta[k] - learner.theta).norm() / learner.theta.norm()) <= 1e-10
+        for name, buffer in learner.module.named_buffers():
+            torch.testing.assert_close(pack.buffers[name][k], buffer, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["grouped", "stacked"])
+def test_both_forms_of_images_give_the_same_logits(form: str) -> None:
+    """Of the CNN, against each model's own module."""
+    some = [planned("ce", k, dtype="float64") for k in range(3)]
+    made, data = learners(some)
+    pack = Pack(made, data)
+    pack.train(False)
+    images = torch.rand(3, 5, 1, 8, 8, dtype=torch.float64)
+    tensors = {
+        s.name: torch.stack([s.of(learner.theta) for learner in made]) for s in made[0].segments
+    }
+    x = images.transpose(1, 2) if form == "stacked" else images.transpose(0, 1).flatten(1, 2)
+    found = packed_layers.forward(pack.module, "", tensors, x, torch.float64)
+    for k, learner in enumerate(made):
+        expected = learner.module.eval()(images[k])
+        torch.testing.assert_close(found[k], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_cannot_be_packed_says_why() -> None:
+    (learner,), _ = learners([planned("ce", 0)])
+    packed.check(learner)
+    learner.module = nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2))
+    with pytest.raises(CannotPack, match="a LSTM layer is not one that can be packed"):
+        packed.check(learner)
+    (learner,), _ = learners([planned("penex", 0, accumulate=2)])
+    with pytest.raises(CannotPack, match="micro-batches are not packed"):
+        packed.check(learner)
+    (learner,), _ = learners([planned("focal:label_smoothing=0.1", 0)])
+    with pytest.raises(CannotPack, match="class weights or label smoothing"):
+        packed.check(learner)
+
+
+def test_runs_that_differ_in_more_are_other_packs() -> None:
+    some = [
+        planned("ce", 0), planned("penex", 1), planned("penex", 2, lr=0.1),
+        planned("conex_hard", 0), planned("ce", 0, 50), planned("ce", 0, batch_size=16),
+    ]  # fmt: skip
+    found = list(packing.packs(some, 64))
+    assert [len(pack) for pack in found] == [3, 1, 1, 1]
+    assert [len(pack) for pack in packing.packs(some[:3], 2)] == [2, 1]
+
+
+# Records.
+
+
+def test_packed_records_tell_nothing_of_the_pack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same files; in float64 the same numbers."""
+    arguments = [
+        "compare",
+        "--losses",
+        "ce",
+        "penex",
+        "ex:alpha=1000",
+        "conex_hard",
+        "--seeds",
+        "2",
+    ]
+    arguments += ["--epochs", "3", "--train-size", "97", "--dtype", "float64"]
+    cli.main([*arguments, "--out", str(tmp_path / "alone"), "--pack", "off"])
+    cli.main([*arguments, "--out", str(tmp_path / "packed"), "--pack", "8"])
+    alone, together = (
+        {str(p.relative_to(tmp_path / name)) for p in (tmp_path / name).rglob("*")}
+        for name in ("alone", "packed")
+    )
+    assert alone == together
+    for path in (tmp_path / "alone").rglob("done.json"):
+        twin = tmp_path / "packed" / path.relative_to(tmp_path / "alone")
+        first, second = (json.loads(p.read_text()) for p in (path, twin))
+        assert first["status"] == second["status"]
+        assert first["steps"] == second["steps"]
+        if first["status"] == "completed":
+            assert second["test"] == pytest.approx(first["test"], rel=1e-6)
+        lines = [Record(p.parent).metrics() for p in (path, twin)]
+        assert len(lines[0]) == len(lines[1])
+        for ours, theirs in zip(*lines, strict=True):
+            assert ours["validation"] == pytest.approx(theirs["validation"], rel=1e-6)
+            assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-9)
+    capsys.readouterr()
+    cli.main([*arguments, "--out", str(tmp_path / "packed"), "--pack", "8"])
+    assert "8 of 8 runs were there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", [1, 4, 9])
+def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
+    some = [
+        planned(loss, seed, batch_size=32, epochs=3) for loss in ("ce", "penex") for seed in (0, 1)
+    ]
+
+    def nothing(run: runs.Run, record: Record, reused: bool) -> None:
+        pass
+
+    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nothing, 8)
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > at
+
+    with pytest.raises(Interrupted):
+        packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nothing, 8)
+    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nothing, 8)
+    for run in some:
+        first, second = (Record.of(tmp_path / n, run.config).folder for n in ("whole", "broken"))
+        for name in ("metrics.jsonl", "predictions.npz", "model.safetensors"):
+            assert (first / name).read_bytes() == (second / name).read_bytes()
+        kept = sorted(p.name for p in (first / "checkpoint").iterdir())
+        for name in kept:
+            ours, theirs = (f / "checkpoint" / name for f in (first, second))
+            assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_model_that_cannot_be_packed_is_trained_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "compare",
+        "--losses",
+        "ce",
+        "focal",
+        "--seeds",
+        "1",
+        "--epochs",
+        "1",
+        "--pack",
+        "4",
+    ]
+    arguments += ["--train-size", "50", "--class-weights", "balanced", "--out", str(tmp_path)]
+    cli.main(arguments)
+    assert "Not packed: a loss with class weights" in capsys.readouterr().err
+    assert len(list(tmp_path.rglob("done.json"))) == 2
+
+
+@pytest.mark.parametrize("word", ["0", "many", "-3"])
+def test_a_wrong_pack_is_one_sentence(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["compare", f"--pack={word}"])
+    assert stopped.value.code == 2
+    assert "--pack is auto, off, or a number" in capsys.readouterr().err
+
+
+# CIFAR-10 as a task.
+
+
+def test_cifar10_is_the_papers(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        content = {
+            "data": random.integers(0, 256, (40, 3072), dtype=np.uint8),
+            "labels": [k % 10 for k in range(40)],
+        }
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    cli.main(["train", "cifar10_noisy", "--loss", "penex", "--data", str(tmp_path), "--epochs", "1",
+              "--train-size", "100", "--out", str(tmp_path / "out")])  # fmt: skip
+    place = next((tmp_path / "out").glob("cifar10_noisy/penex/*/seed-0"))
+    config = json.loads((place / "config.json").read_text())
+    assert config["label_noise"] == {"kind": "flip", "rate": 0.1}
+    assert (config["recipe"]["lr"], config["recipe"]["clip"]) == (1e-4, 5.0)
+    card = json.loads((place / "model.json").read_text())
+    assert card["preprocessing"]["mean"] == card["preprocessing"]["std"] == [127.5] * 3
+    clean, noisy = tasks.find("cifar10"), tasks.find("cifar10_noisy")
+    assert clean.label_noise is None
+    assert clean.train_size == noisy.train_size == 40_000
+    assert loop.cut(torch.arange(40_000), clean.recipe.batch_size)[-1].shape == (64,)
+
+
+def test_cifar10_without_its_files_says_where_to_get_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENEX_DATA", str(tmp_path))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["compare", "cifar10", "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    assert "penex data get cifar10" in text
+    assert "178 MiB" in text
