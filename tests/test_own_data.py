@@ -17,7 +17,7 @@ from PIL import Image
 
 from penex import cli
 from penex.lab import models
-from penex.lab.data import Collection, arrays, catalogue, cifar, images
+from penex.lab.data import Collection, arrays, catalogue, cifar, images, pixels
 from penex.lab.data.read import observations, read
 from penex.lab.errors import LabError
 from penex.lab.tasks.own import own, task_name
@@ -132,7 +132,7 @@ def test_sixteen_bits_are_scaled_alike() -> None:
     for value in (200, 40_000):
         buffer = io.BytesIO()
         Image.fromarray(np.full((9, 9), value, dtype=np.uint16)).save(buffer, "PNG")
-        array, grey, _ = images.decode(buffer.getvalue(), 8)
+        array, grey, _ = pixels.decode(buffer.getvalue(), 8)
         assert grey
         assert array.max() == int(value / 65535 * 255)
 
@@ -257,7 +257,7 @@ def test_parts_in_folders_stay_apart(tmp_path: Path) -> None:
 def test_modes_become_rgb(image: Image.Image, expected: tuple[int, int, int]) -> None:
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
-    array, grey, size = images.decode(buffer.getvalue(), 16)
+    array, grey, size = pixels.decode(buffer.getvalue(), 16)
     assert array.shape == (3, 16, 16)
     assert tuple(array[:, 8, 8].tolist()) == expected
     assert size == image.size
@@ -271,7 +271,7 @@ def test_the_orientation_of_a_camera_is_obeyed() -> None:
     exif[0x0112] = 3  # held upside down
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", exif=exif, quality=95)
-    array, _, _ = images.decode(buffer.getvalue(), 32)
+    array, _, _ = pixels.decode(buffer.getvalue(), 32)
     assert array[0, 4, 16] < 30
     assert array[0, 28, 16] > 225
 
@@ -281,7 +281,7 @@ def test_the_middle_is_cut_out() -> None:
     image.paste((255, 255, 255), (32, 0, 64, 32))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
-    array, _, _ = images.decode(buffer.getvalue(), 32)
+    array, _, _ = pixels.decode(buffer.getvalue(), 32)
     assert array.min() == 255
 
 

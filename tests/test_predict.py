@@ -14,7 +14,7 @@ from PIL import Image
 
 from penex import cli
 from penex.lab import runs, tasks, training
-from penex.lab.data import images
+from penex.lab.data import pixels
 from penex.lab.engine import checkpoint, loop
 from penex.lab.errors import RecordError
 from penex.lab.models import exported
@@ -71,7 +71,7 @@ def test_predictions_are_right_and_calibrated(
     loss = runs.LossSpec.parse("penex:alpha=0.2").make()
     for row in rows:
         content = Path(row["file"]).read_bytes()
-        raw = torch.from_numpy(images.decode(content, 32)[0].copy())[None]
+        raw = torch.from_numpy(pixels.decode(content, 32)[0].copy())[None]
         with torch.no_grad():
             expected = loss.probabilities(model.logits(raw))[0]
         found = torch.tensor([float(row[f"p:{name}"]) for name in model.classes])

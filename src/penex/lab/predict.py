@@ -53,20 +53,20 @@ def items(model: Exported, paths: Iterable[Path]) -> Iterator[Item]:
 
 
 def _images(model: Exported, path: Path) -> Iterator[Item]:
-    from penex.lab.data import images
+    from penex.lab.data import pixels
 
     channels = model.card["shape"][0]
     try:
         content = path.read_bytes()
         if not content:
             raise ValueError("the file is empty")
-        array, grey, _ = images.decode(content, model.card["preprocessing"]["image_size"])
+        array, grey, _ = pixels.decode(content, model.card["preprocessing"]["image_size"])
     except FileNotFoundError:
         yield Item(str(path), None, "there is no such file")
     except Exception as error:  # Pillow's plugins raise all kinds
-        yield Item(str(path), None, images.reason(error))
+        yield Item(str(path), None, pixels.reason(error))
     else:
-        yield Item(str(path), None, torch.from_numpy(images.with_channels(array, channels, grey)))
+        yield Item(str(path), None, torch.from_numpy(pixels.with_channels(array, channels, grey)))
 
 
 def _table(model: Exported, path: Path) -> Iterator[Item]:

@@ -1,7 +1,5 @@
 """The page: one self-contained HTML file that shows what happened."""
 
-import base64
-import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +10,10 @@ import numpy as np
 import penex
 from penex import registry
 from penex.lab import files
-from penex.lab.data import arrays
-from penex.lab.errors import LabError
-from penex.lab.examples import NAME as EXAMPLES
 from penex.report import figures, tables
-from penex.report.page import charts
+from penex.report.page import blocks, charts
 from penex.report.results import METRICS, Results, Row
-from penex.report.statistics import mean_and_spread, paired_difference
+from penex.report.statistics import mean_and_spread
 from penex.report.words import caveats, findings
 
 NAME = "page.html"
@@ -85,9 +80,9 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         "caveats": list(dict.fromkeys(text for result in both for text in caveats(result))),
         "metrics": METRICS,
         "tables": [block for result in both for block in _tables(result, several)],
-        "difference": _difference(results, second) if second is not None else None,
+        "difference": blocks.difference(results, second) if second is not None else None,
         "sizes": [
-            {"title": _named(metric.title, result, several), "svg": svg}
+            {"title": blocks.named(metric.title, result, several), "svg": svg}
             for result in both
             if len(result.train_sizes) > 1
             for metric in METRICS[:4]
@@ -98,23 +93,19 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         "reliability": _per_row(both, charts.reliability),
         "margins": _per_row(both, charts.margins),
         "rho": [
-            {"title": _named(f"{size} training examples", result, several), "svg": svg}
+            {"title": blocks.named(f"{size} training examples", result, several), "svg": svg}
             for result in both
             for size in result.train_sizes
             if (svg := charts.penalty(result.at(size)))
         ],
-        "examples": _examples(results) if second is None else None,
+        "examples": blocks.examples(results) if second is None else None,
         "command": results.command if second is None else "",
-        "setup": [block for result in both for block in _setup(result, several)],
+        "setup": [block for result in both for block in blocks.setup(result, several)],
         "folder": ", ".join(result.folder.name for result in both),
         "legend": _legend(list(unique.values())),
     }
     context["sections"] = list(_sections(context))
     return context
-
-
-def _named(text: str, result: Results, several: bool) -> str:
-    return f"{result.folder.name}: {text}" if several else text
 
 
 def _sections(context: dict[str, Any]) -> Iterator[dict[str, str]]:
@@ -155,7 +146,7 @@ def _tables(results: Results, several: bool) -> Iterator[dict[str, Any]]:
         rows = results.at(size)
         best = tables.winners(rows)
         yield {
-            "caption": _named(tables.caption(results, size), results, several),
+            "caption": blocks.named(tables.caption(results, size), results, several),
             "rows": [
                 {
                     "name": tables.name(row),
@@ -195,7 +186,7 @@ def _curves(results: Results, several: bool) -> Iterator[dict[str, Any]]:
                 yield {
                     "metric": metric.name,
                     "size": size,
-                    "title": _named(title, results, several),
+                    "title": blocks.named(title, results, several),
                     "svg": svg,
                 }
 
@@ -203,7 +194,7 @@ def _curves(results: Results, several: bool) -> Iterator[dict[str, Any]]:
 def _per_row(both: list[Results], draw: Any) -> list[dict[str, str]]:
     several = len(both) > 1
     return [
-        {"title": _named(_sized(row, result), result, several), "svg": svg}
+        {"title": blocks.named(_sized(row, result), result, several), "svg": svg}
         for result in both
         for row in result.rows
         if (svg := draw(row))
@@ -212,113 +203,6 @@ def _per_row(both: list[Results], draw: Any) -> list[dict[str, str]]:
 
 def _sized(row: Row, results: Results) -> str:
     return f"{row.title}, {row.train_size}" if len(results.train_sizes) > 1 else row.title
-
-
-def _difference(first: Results, second: Results) -> dict[str, Any] | None:
-    rows = []
-    for row in first.rows:
-        twin = next(
-            (r for r in second.rows if (r.label, r.train_size) == (row.label, row.train_size)),
-            None,
-        ) or next((r for r in second.rows if r.label == row.label), None)
-        if twin is None:
-            continue
-        cells = []
-        for metric in METRICS:
-            change = paired_difference(twin.values(metric.name), row.values(metric.name))
-            if math.isnan(change.mean):
-                cells.append("–")
-            elif math.isnan(change.low):
-                cells.append(f"{change.mean:+.4f}")
-            else:
-                cells.append(f"{change.mean:+.4f} [{change.low:+.4f}, {change.high:+.4f}]")
-        rows.append({"name": row.title, "cells": cells})
-    if not rows:
-        return None
-    return {
-        "rows": rows,
-        "words": f"First: {first.folder.name}. Second: {second.folder.name}. Seeds that both have "
-        "are paired; that is fair only where a seed means the same in both.",
-    }
-
-
-def _examples(results: Results) -> dict[str, Any] | None:
-    path = results.folder / EXAMPLES
-    if not path.exists():
-        return None
-    try:
-        kept = arrays.load(path, lambda names: names)
-    except LabError:
-        return None  # the page has better things to show
-    if not len(kept.get("rows", ())):
-        return None
-    classes = [str(name) for name in kept["classes"]]
-    titles = {row.label: row.title for row in results.rows}
-    labels = [str(label) for label in kept["labels"]]
-    if not set(labels) <= titles.keys():
-        return None  # they belong to another comparison
-    pictures = []
-    for k, row in enumerate(kept["rows"].tolist()):
-        target = int(kept["target"][k])
-        answers = [
-            {
-                "title": titles[label],
-                "said": classes[int(kept["predictions"][j, k])],
-                "right": int(kept["predictions"][j, k]) == target,
-                "confidence": f"{kept['confidences'][j, k]:.2f}",
-            }
-            for j, label in enumerate(labels)
-        ]
-        pictures.append(
-            {
-                "row": row,
-                "target": classes[target],
-                "source": _png(kept["images"][k]),
-                "answers": answers,
-            }
-        )
-    return {
-        "seed": int(kept["seed"]),
-        "train_size": int(kept["train_size"]),
-        "pictures": pictures,
-    }
-
-
-def _png(image: np.ndarray[Any, Any]) -> str:
-    from PIL import Image
-
-    array = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-    buffer = io.BytesIO()
-    Image.fromarray(array).save(buffer, "PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
-    record = next(results.records(), None)
-    if record is None:
-        return
-    config, environment = record.config(), record.environment()
-    data = environment.pop("data", {})
-    environment.pop("resumed_in", None)
-    recipe = {k: v for k, v in config["recipe"].items() if v not in (None, 0, 0.0, False)}
-    treatment = {k: config.get(k) for k in ("label_noise", "class_weights") if config.get(k)}
-    for title, facts in (
-        ("Recipe", {"network": config["model"], **recipe, **treatment}),
-        ("Machine", {k: v for k, v in environment.items() if v is not None}),
-        ("Data", data),
-    ):
-        yield {
-            "title": _named(title, results, several),
-            "facts": [(key.replace("_", " "), _text(value)) for key, value in facts.items()],
-        }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k}: {_text(v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(_text(item) for item in value)
-    return str(value)
 
 
 def _legend(rows: list[Row]) -> str:

@@ -1,0 +1,67 @@
+"""One image file: its pixels in a common form, or a word on why there are none."""
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+_SMOOTH = Image.Resampling.BICUBIC
+
+Array = np.ndarray[Any, Any]
+
+
+def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
+    """An image file as (3, size, size) uint8, whether it is grey, and its own width and height.
+
+    Turned as its EXIF orientation says, transparency on white, the middle cut out as a square.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
+        with Image.open(io.BytesIO(content)) as opened:
+            original = opened.size
+            image: Image.Image = ImageOps.exif_transpose(opened)
+            if image.mode.startswith("I") or image.mode == "F":
+                image = _eight_bits(image)
+            grey = image.mode in ("1", "L", "LA", "La")
+            if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+                image = image.convert("RGBA")
+                white = Image.new("RGBA", image.size, "white")
+                image = Image.alpha_composite(white, image)
+            image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
+    return np.asarray(image).transpose(2, 0, 1), grey, original
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """A 16-bit, 32-bit or floating-point grey image in 8 bits; Pillow alone would cut it off."""
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    if image.mode.startswith("I;16"):
+        largest = 65535.0
+    elif image.mode == "F":
+        largest = 1.0 if values.max() <= 1 else 255.0
+    else:  # 32 bits: nobody says how many are used
+        largest = 65535.0 if values.max() > 255 else 255.0
+    return Image.fromarray((values / largest * 255).clip(0, 255).astype(np.uint8))
+
+
+def with_channels(array: Array, channels: int, grey: bool) -> Array:
+    """A decoded image with 1 or 3 channels: colours become their luminance."""
+    if channels == 3:
+        return np.ascontiguousarray(array)
+    if grey:
+        return np.ascontiguousarray(array[:1])
+    return np.asarray(Image.fromarray(array.transpose(1, 2, 0)).convert("L"))[None].copy()
+
+
+def reason(error: Exception) -> str:
+    """Why an image cannot be read, in a few words."""
+    text = str(error).split("<_io")[0].strip() or type(error).__name__
+    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
+        return "it has too many pixels"
+    if "cannot identify image file" in text:
+        return "it is not an image"
+    if "truncated" in text.lower():
+        return "it is truncated"
+    return text.splitlines()[0]

@@ -1,0 +1,130 @@
+"""Parts of the page that are no charts: two comparisons, examples, how it was made."""
+
+import base64
+import io
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from penex.lab.data import arrays
+from penex.lab.errors import LabError
+from penex.lab.examples import NAME as EXAMPLES
+from penex.report.results import METRICS, Results
+from penex.report.statistics import paired_difference
+
+
+def named(text: str, result: Results, several: bool) -> str:
+    """A text with the name of its comparison, if there are several."""
+    return f"{result.folder.name}: {text}" if several else text
+
+
+def difference(first: Results, second: Results) -> dict[str, Any] | None:
+    """Second minus first for every loss that both have; None if there is none."""
+    rows = []
+    for row in first.rows:
+        twin = next(
+            (r for r in second.rows if (r.label, r.train_size) == (row.label, row.train_size)),
+            None,
+        ) or next((r for r in second.rows if r.label == row.label), None)
+        if twin is None:
+            continue
+        cells = []
+        for metric in METRICS:
+            change = paired_difference(twin.values(metric.name), row.values(metric.name))
+            if math.isnan(change.mean):
+                cells.append("–")
+            elif math.isnan(change.low):
+                cells.append(f"{change.mean:+.4f}")
+            else:
+                cells.append(f"{change.mean:+.4f} [{change.low:+.4f}, {change.high:+.4f}]")
+        rows.append({"name": row.title, "cells": cells})
+    if not rows:
+        return None
+    return {
+        "rows": rows,
+        "words": f"First: {first.folder.name}. Second: {second.folder.name}. Seeds that both have "
+        "are paired; that is fair only where a seed means the same in both.",
+    }
+
+
+def examples(results: Results) -> dict[str, Any] | None:
+    """The images that the losses disagree on, if they were kept; None otherwise."""
+    path = results.folder / EXAMPLES
+    if not path.exists():
+        return None
+    try:
+        kept = arrays.load(path, lambda names: names)
+    except LabError:
+        return None  # the page has better things to show
+    if not len(kept.get("rows", ())):
+        return None
+    classes = [str(name) for name in kept["classes"]]
+    titles = {row.label: row.title for row in results.rows}
+    labels = [str(label) for label in kept["labels"]]
+    if not set(labels) <= titles.keys():
+        return None  # they belong to another comparison
+    pictures = []
+    for k, row in enumerate(kept["rows"].tolist()):
+        target = int(kept["target"][k])
+        answers = [
+            {
+                "title": titles[label],
+                "said": classes[int(kept["predictions"][j, k])],
+                "right": int(kept["predictions"][j, k]) == target,
+                "confidence": f"{kept['confidences'][j, k]:.2f}",
+            }
+            for j, label in enumerate(labels)
+        ]
+        pictures.append(
+            {
+                "row": row,
+                "target": classes[target],
+                "source": _png(kept["images"][k]),
+                "answers": answers,
+            }
+        )
+    return {
+        "seed": int(kept["seed"]),
+        "train_size": int(kept["train_size"]),
+        "pictures": pictures,
+    }
+
+
+def _png(image: np.ndarray[Any, Any]) -> str:
+    from PIL import Image
+
+    array = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
+    """Recipe, machine and data of a comparison, as they stand in its first record."""
+    record = next(results.records(), None)
+    if record is None:
+        return
+    config, environment = record.config(), record.environment()
+    data = environment.pop("data", {})
+    environment.pop("resumed_in", None)
+    recipe = {k: v for k, v in config["recipe"].items() if v not in (None, 0, 0.0, False)}
+    treatment = {k: config.get(k) for k in ("label_noise", "class_weights") if config.get(k)}
+    for title, facts in (
+        ("Recipe", {"network": config["model"], **recipe, **treatment}),
+        ("Machine", {k: v for k, v in environment.items() if v is not None}),
+        ("Data", data),
+    ):
+        yield {
+            "title": named(title, results, several),
+            "facts": [(key.replace("_", " "), _text(value)) for key, value in facts.items()],
+        }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {_text(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    return str(value)
