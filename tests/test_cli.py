@@ -528,6 +528,19 @@ def test_tensorboard_shows_every_epoch(tmp_path: Path) -> None:
     assert log.Scalars("rho")
 
 
+def test_runs_of_a_pack_have_their_own_logs(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run("compare", *SMALL, "--pack", 4, "--track", "tensorboard", "--out", tmp_path)
+    logs = list(tmp_path.glob("digits/*/*/seed-*/tensorboard"))
+    assert len(logs) == 4
+    for folder in logs:
+        log = accumulator.EventAccumulator(str(folder))
+        log.Reload()
+        lines = (folder.parent / "metrics.jsonl").read_text().splitlines()
+        values = [json.loads(line)["train_loss"] for line in lines]
+        assert [point.value for point in log.Scalars("train_loss")] == pytest.approx(values)
+
+
 def test_weights_and_biases_gets_every_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

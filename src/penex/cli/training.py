@@ -184,11 +184,11 @@ def _session(
         watch.begin(run, epochs)
 
     def epoch(run: "Run", line: dict[str, Any]) -> None:
-        tracker.epoch(line)
+        tracker.epoch(run.config, line)
         watch.epoch(run, line)
 
     def done(run: "Run", record: "Record", reused: bool) -> None:
-        tracker.close()
+        tracker.end(run.config)
         watch.done(run, record, reused)
 
     with (

@@ -73,7 +73,7 @@ _SINKS: dict[str, type[TensorBoard] | type[WeightsAndBiases]] = {
 
 
 class Tracker:
-    """The sink of whichever run trains now.
+    """The sinks of the runs that train now: one, or those of a pack.
 
     Args:
         name: ``tensorboard``, ``wandb``, or None for nothing.
@@ -86,23 +86,29 @@ class Tracker:
         if name is not None:
             _need({"tensorboard": "torch.utils.tensorboard"}.get(name, name), name)
         self.name, self.out = name, out
-        self._sink: TensorBoard | WeightsAndBiases | None = None
+        self._sinks: dict[Path, TensorBoard | WeightsAndBiases] = {}
 
     def begin(self, config: Json) -> None:
         """A run with this configuration starts."""
         if self.name is not None:
-            self._sink = _SINKS[self.name](Record.of(self.out, config).folder, config)
+            folder = Record.of(self.out, config).folder
+            self._sinks[folder] = _SINKS[self.name](folder, config)
 
-    def epoch(self, line: Json) -> None:
+    def epoch(self, config: Json, line: Json) -> None:
         """It finished an epoch."""
-        if self._sink is not None:
-            self._sink.epoch(line)
+        if self.name is not None:
+            self._sinks[Record.of(self.out, config).folder].epoch(line)
+
+    def end(self, config: Json) -> None:
+        """It is over."""
+        sink = self._sinks.pop(Record.of(self.out, config).folder, None)
+        if sink is not None:
+            sink.close()
 
     def close(self) -> None:
-        """It is over."""
-        if self._sink is not None:
-            self._sink.close()
-            self._sink = None
+        """All are over."""
+        while self._sinks:
+            self._sinks.popitem()[1].close()
 
 
 def _need(module: str, package: str) -> Any:
