@@ -125,6 +125,7 @@ class Bars(Silent):
         self.runs = self.progress.add_task("runs", total=total, note="")
         self.epochs = self.progress.add_task("", total=1, note="", visible=False)
         self.reused = 0
+        self.training = 0  # more than one is a pack
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -136,12 +137,14 @@ class Bars(Silent):
             self.console.print(f"{self.reused} runs were there already.", highlight=False)
 
     def begin(self, run: Run, epochs: int) -> None:
-        """Show the run."""
+        """Show the run, or the pack that it is part of."""
+        self.training += 1
+        together = f"{run.task.name}: {self.training} runs packed"
         self.progress.reset(
             self.epochs,
             total=run.recipe.epochs,
             completed=epochs,
-            description=_name(run),
+            description=together if self.training > 1 else _name(run),
             note=f"resumed after epoch {epochs}" if epochs else "",
             visible=True,
         )
@@ -154,6 +157,7 @@ class Bars(Silent):
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Move the bar of the runs; say so if one diverged."""
         self.reused += reused
+        self.training -= not reused
         self.progress.advance(self.runs)
         done = record.done()
         if done["status"] == "diverged":
