@@ -26,6 +26,7 @@ from penex.lab.runs import Run
 Done = Callable[[Run, Record, bool], None]
 
 MOST = 64  # models a pack on a GPU: more gain little
+_WORTH_COMPILING = 10_000  # steps: the compiler takes a minute
 
 
 @dataclass
@@ -132,7 +133,8 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
     rates = rates.to(device, first.learner.wide).unsqueeze(2)
     pack = Pack([m.learner for m in members], [m.data for m in members])
     pack.train(True)
-    step = Steps(pack, lambda text: print(text, file=sys.stderr))
+    long = recipe.epochs * steps >= _WORTH_COMPILING
+    step = Steps(pack, lambda text: print(text, file=sys.stderr), compiled=long)
     history = torch.stack([m.position.history for m in members], dim=1)
     for member in members:
         hooks.begin(member.run, member.position.epoch)

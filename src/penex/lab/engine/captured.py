@@ -27,6 +27,14 @@ class Captured:
         self.rate = torch.zeros(len(pack), 1, dtype=wide, device=pack.device)
         self.history = torch.zeros(len(pack), len(HISTORY), dtype=wide, device=pack.device)
         before = [tensor.clone() for tensor in pack.tensors()]
+        try:
+            self._record(pack)
+        finally:  # also where it failed: the warm-up moved averages, rho and the count
+            for tensor, value in zip(pack.tensors(), before, strict=True):
+                tensor.copy_(value)
+
+    def _record(self, pack: Pack) -> None:
+        """Warm up on a stream of its own, then record one step."""
         with torch.no_grad():  # what layers keep for a batch of this size, outside the compiler
             pack.logits(pack.theta, pack.inputs[pack.index.gather(1, self.rows)])
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -38,8 +46,6 @@ class Captured:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             pack.step(self.rows, self.rate, self.history)
-        for tensor, value in zip(pack.tensors(), before, strict=True):
-            tensor.copy_(value)
 
     def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """One step, as `Pack.step`."""
