@@ -6,6 +6,7 @@ Run it with `python -m benchmarks.tables TASK --data FOLDER --out runs --slim re
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from penex.lab import environment, files, tasks
@@ -47,8 +48,6 @@ def main() -> None:
     options = parser.parse_args()
     task = tasks.find(options.task)
     collection = task.collect(options.data)
-    from dataclasses import replace
-
     task = replace(task, collect=lambda: collection)
     treatment = Treatment()
     if options.noise_kind != "flip":

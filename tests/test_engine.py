@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penex import registry
-from penex.lab import runs, tasks, training
+from penex.lab import chance, runs, tasks, training
 from penex.lab.data import Data
-from penex.lab.engine import chance, checkpoint, loop, optimizers, schedule, seeds
+from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
 from penex.lab.engine.evaluation import logits_of
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY, step

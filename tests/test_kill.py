@@ -1,6 +1,7 @@
 """A comparison that is killed, again and again, ends as if nothing had happened."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def content(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "pidfd_open"), reason="needs Linux")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
     kills = 20
     done = subprocess.run(

@@ -48,8 +48,8 @@ def compare(
 ) -> None:
     """Train every loss with every seed, print the table, say which one won.
 
-    Runs that are done are not repeated, a run that was stopped goes on where it was. Records,
-    table (Markdown, CSV) and figures (PNG, SVG) lie in OUT/TASK.
+    Runs that are done are not repeated, a run that was stopped goes on where it was. Records, the
+    page, tables (Markdown, LaTeX, CSV) and figures (PNG, SVG) lie in OUT/TASK.
 
     Args:
         task: what to train on.

@@ -110,7 +110,7 @@ def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     options: dict[str, Any] = {}
     if run.treatment.class_weights:
         options["weight"] = balanced_weights(data.train.targets, classes)
-    if run.loss.name == "penex":
+    if run.loss.name in ("penex", "unnormalised"):  # their rho moves once a batch
         options["accumulate"] = run.recipe.accumulate
     seed = seeds.derive(run.seed, "dropout")
     learner = Learner(model, run.loss.make(**options), run.recipe, device, seed % 2**32)

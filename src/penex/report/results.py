@@ -28,10 +28,6 @@ class Metric(NamedTuple):
         """Which way is better, in words."""
         return "higher is better" if self.higher else "lower is better"
 
-    def better(self, a: float, b: float) -> bool:
-        """Whether a is better than b."""
-        return a > b if self.higher else a < b
-
 
 METRICS = (
     Metric("accuracy", "accuracy", True),

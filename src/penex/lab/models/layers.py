@@ -5,7 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from penex.lab.engine import chance
+from penex.lab import chance
+
+# Modules of torch without chance in them; a class of the user's may draw in its own forward.
+_QUIET = ("container", "linear", "conv", "batchnorm", "normalization", "pooling", "flatten")
 
 
 class Dropout(nn.Module):
@@ -59,12 +62,10 @@ def draws(model: nn.Module) -> bool:
     >>> draws(nn.Sequential(nn.Linear(1, 1), Dropout())), draws(nn.Dropout())
     (False, True)
     """
-    quiet = (Dropout, nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.Flatten)
-    leaves = [m for m in model.modules() if not any(True for _ in m.children())]
-    ours = ("penex.", "torch.nn.modules.linear", "torch.nn.modules.pooling")
+    known = ("penex.", *(f"torch.nn.modules.{name}" for name in _QUIET))
     return any(
-        not isinstance(leaf, quiet) and not type(leaf).__module__.startswith(ours)
-        for leaf in leaves
+        not isinstance(m, nn.ReLU) and not type(m).__module__.startswith(known)
+        for m in model.modules()
     )
 
 
