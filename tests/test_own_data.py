@@ -1,5 +1,6 @@
 """A user's own data: what is read, what is left out and said, what is refused in one sentence."""
 
+import dataclasses
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from PIL import Image
 
 from penex import cli
 from penex.lab import models
-from penex.lab.data import Collection, arrays, catalogue, cifar, images, pixels
+from penex.lab.data import Collection, Data, arrays, catalogue, cifar, images, pixels
 from penex.lab.data.read import observations, read
 from penex.lab.errors import LabError
 from penex.lab.tasks.own import own, task_name
@@ -855,14 +856,19 @@ def test_names_of_tasks() -> None:
 
 
 def test_memory_is_shared_between_runs() -> None:
-    """Runs of several seeds index the same inputs: the data are there once."""
+    """Runs of several seeds index the same inputs: the data are there once.
+
+    Also when another task was asked for in between, which takes the place of the first one's data.
+    """
     from penex.lab import runs, tasks, training
 
+    def data_of(task: tasks.Task, seed: int) -> Data:
+        return training.data_of(runs.plan(task, runs.LossSpec("ce"), seed), torch.device("cpu"))
+
     task = tasks.find("digits")
-    found = [
-        training.data_of(runs.plan(task, runs.LossSpec("ce"), seed), torch.device("cpu"))
-        for seed in range(3)
-    ]
+    data_of(task, 0)
+    data_of(dataclasses.replace(task, name="other"), 0)
+    found = [data_of(task, seed) for seed in range(3)]
     pointers = {
         part.inputs.data_ptr() for data in found for part in (data.train, data.val, data.test)
     }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from penex import metrics, registry
 from penex.conex import ZeroSumHead
 from penex.lab import environment
-from penex.lab.data import Collection, Data
+from penex.lab.data import Data
 from penex.lab.data.noise import LabelNoise
 from penex.lab.data.split import split
 from penex.lab.engine import checkpoint, loop, ranks, seeds
@@ -129,23 +129,34 @@ def balanced_weights(targets: Tensor, classes: int) -> Tensor:
     return weights.where(counts > 0, 0.0)
 
 
-@functools.lru_cache(maxsize=1)
-def _collection(task: Task, device: torch.device) -> Collection:
-    """A task's data on the device, once for all of its runs."""
-    return task.collect().to(device)
+class _Splits:
+    """A task's data on a device, and the splits of it that were asked for."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self._task = task
+        self._collection = task.collect().to(device)
+        self._known: dict[tuple[int, int, LabelNoise | None], Data] = {}
+
+    def get(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
+        key = (seed, train_size, noise)
+        if key not in self._known:
+            task = self._task
+            data = split(self._collection, seed, train_size, val=task.val, test=task.test)
+            self._known[key] = (
+                noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
+            )
+        return self._known[key]
 
 
-@functools.lru_cache(maxsize=128)  # of indices: the inputs are shared
-def _split(
-    task: Task, seed: int, train_size: int, noise: LabelNoise | None, device: torch.device
-) -> Data:
-    data = split(_collection(task, device), seed, train_size, val=task.val, test=task.test)
-    return noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
+@functools.lru_cache(maxsize=1)  # the next task's data take the place of this one's, splits and all
+def _splits(task: Task, device: torch.device) -> _Splits:
+    return _Splits(task, device)
 
 
 def data_of(run: Run, device: torch.device) -> Data:
     """The data of a run, on the device. Runs share their inputs; those of a seed all of it."""
-    return _split(run.task, run.seed, run.train_size, run.treatment.label_noise, device)
+    splits = _splits(run.task, device)
+    return splits.get(run.seed, run.train_size, run.treatment.label_noise)
 
 
 def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None:
