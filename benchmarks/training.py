@@ -2,18 +2,23 @@
 
 Run it with `python -m benchmarks.training`. It prints microseconds for one model's step, the ratio
 to eager in the same run, and how many runs of 200 CIFAR-10 epochs an hour that makes; on a CPU it
-measures the digits network instead. `--write FILE` keeps it as JSON with device and versions.
+measures the digits network instead, and then trains the whole digits comparison both ways, with
+its evaluation and its records. `--write FILE` keeps it as JSON with device and versions.
 """
 
 import argparse
 import json
+import statistics
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from penex.lab import environment, runs, training
+from penex.lab import environment, runs, tasks, training
+from penex.lab.compare import FIVE, Comparison, compare
 from penex.lab.data import Collection, Examples
 from penex.lab.engine import loop
 from penex.lab.engine.captured import Steps
@@ -25,6 +30,7 @@ from penex.lab.tasks import Task
 
 LOSSES = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
 STEPS_OF_A_RUN = 200 * 625
+_ROUNDS = 8  # the first warms up
 FLOP_OF_A_STEP = 65e6 * 64  # forward and backward, a batch of 64 CIFAR images
 
 
@@ -40,26 +46,9 @@ def task(device: torch.device) -> Task:
     return Task("noise", "", lambda: collection, 2560, "cnn", cnn, recipe)
 
 
-def seconds(call: Any, count: int, device: torch.device) -> float:
-    """The median time of a call over five rounds, after a warm-up."""
-    rounds = []
-    for k in range(6):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(count):
-            call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        if k:
-            rounds.append((time.perf_counter() - began) / count)
-    return sorted(rounds)[len(rounds) // 2]
-
-
 def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str, Any]]:
-    """Microseconds a model-step: eager, then packs of several sizes."""
+    """Microseconds a model-step: eager, then packs of several sizes, all taking turns."""
     work = task(device)
-    rows: list[dict[str, Any]] = []
 
     def members(m: int) -> tuple[list[Any], list[Any]]:
         planned = [runs.plan(work, runs.LossSpec(LOSSES[k % 5]), k // 5) for k in range(m)]
@@ -72,23 +61,63 @@ def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str
     index = torch.arange(64, device=device)
     rate = torch.tensor(1e-4, dtype=learner.wide, device=device)
     learner.train()
+
+    def packed(m: int) -> Callable[[], None]:
+        pack = Pack(*members(m))
+        pack.train(True)
+        step_of = Steps(pack, print)
+        batch, rates = index.expand(m, 64).contiguous(), rate.expand(m, 1).contiguous()
+        seen = torch.zeros(m, 4, dtype=learner.wide, device=device)
+        return lambda: step_of(batch, rates, seen)
+
+    kind = "captured" if device.type == "cuda" else "packed"
     with training.settings(work.recipe, device):
-        eager = seconds(lambda: step(learner, data, index, rate, history[0]), count, device)
-        rows.append({"what": "eager, one model", "models": 1, "microseconds": eager * 1e6})
-        for m in sizes:
-            learners, parts = members(m)
-            pack = Pack(learners, parts)
-            pack.train(True)
-            call = Steps(pack, print)
-            batch = index.expand(m, 64).contiguous()
-            rates = rate.expand(m, 1).contiguous()
-            seen = torch.zeros(m, 4, dtype=learner.wide, device=device)
-            taken = seconds(lambda: call(batch, rates, seen), max(1, count // m), device)  # noqa: B023
-            kind = "captured" if device.type == "cuda" else "packed"
-            rows.append(
-                {"what": f"{kind}, {m} packed", "models": m, "microseconds": taken / m * 1e6}
-            )
-    return rows
+        calls: list[tuple[str, int, Callable[[], None]]] = [
+            ("eager, one model", 1, lambda: step(learner, data, index, rate, history[0])),
+            *((f"{kind}, {m} packed", m, packed(m)) for m in sizes),
+        ]
+        rounds: list[list[float]] = [[] for _ in calls]
+        for _ in range(_ROUNDS):
+            for (_, m, call), seen in zip(calls, rounds, strict=True):
+                call()  # warms up, and compiles the first time
+                seen.append(_seconds(call, max(1, count // m), device) / m)
+    return [
+        {
+            "what": what,
+            "models": m,
+            "microseconds": statistics.median(seen[1:]) * 1e6,
+            "quartiles": [q * 1e6 for q in statistics.quantiles(seen[1:], n=4)[::2]],
+        }
+        for (what, m, _), seen in zip(calls, rounds, strict=True)
+    ]
+
+
+def _seconds(call: Callable[[], None], count: int, device: torch.device) -> float:
+    """The mean time of some calls."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def compare_digits() -> list[dict[str, Any]]:
+    """Seconds for the fifteen runs of the digits comparison, alone and packed, in turns."""
+    planned = Comparison(tasks.find("digits"), FIVE, seeds=3)
+    cpu = torch.device("cpu")
+    ways = {"one after another": 1, "packed": None}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    training.data_of(planned.runs()[0], cpu)  # scikit-learn's import is nobody's time
+    for _ in range(2):
+        for way, size in ways.items():
+            with tempfile.TemporaryDirectory() as out:
+                began = time.perf_counter()
+                compare(planned, Path(out), cpu, pack=size)
+                taken[way].append(time.perf_counter() - began)
+    return [{"what": f"digits comparison, {way}", "seconds": min(t)} for way, t in taken.items()]
 
 
 def main() -> None:
@@ -96,7 +125,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--packs", type=int, nargs="*", default=[1, 5, 15, 50])
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=100, help="model-steps of a round")
+    parser.add_argument("--steps-only", action="store_true", help="leave the comparison out")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     device = environment.device_of(options.device)
@@ -111,6 +141,12 @@ def main() -> None:
             rate = FLOP_OF_A_STEP / taken / 1e6
             text += f"  {run:6.1f} s a run  {3600 / run:6.0f} runs an hour  {rate:5.1f} TFLOP/s"
         print(text)
+    if device.type == "cpu" and not options.steps_only:
+        whole = compare_digits()
+        for row in whole:
+            ratio = whole[0]["seconds"] / row["seconds"]
+            print(f"{row['what']:38} {row['seconds']:6.1f} s  {ratio:4.1f}x")
+        rows += whole
     if options.write:
         record = {"environment": environment.describe(device), "rows": rows}
         options.write.write_text(json.dumps(record, indent=1) + "\n")

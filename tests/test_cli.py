@@ -421,7 +421,7 @@ def test_output_that_cannot_show_our_signs_or_ends_early(tmp_path: Path) -> None
 def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     """The signal comes when something was said: after the first run, or in a slow one."""
     command = [sys.executable, "-m", "penex", "compare", "--losses", "ce", "penex", "--seeds", "1"]
-    command += ["--epochs", "100", "--train-size", "100", "--out", str(tmp_path)]
+    command += ["--epochs", "100", "--train-size", "100", "--pack", "off", "--out", str(tmp_path)]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ONE_THREAD
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,13 @@ from torch import nn
 
 import penex
 from penex import registry
+from penex.lab import models, packing, runs, training
+from penex.lab.data import Collection, Examples
+from penex.lab.engine.captured import Steps
+from penex.lab.engine.packed import Pack
+from penex.lab.recipe import Recipe
+from penex.lab.records import Record
+from penex.lab.tasks import Task
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
@@ -141,3 +149,63 @@ def test_compiled_equals_eager() -> None:
         torch.testing.assert_close(value, expected)
         torch.testing.assert_close(ours.grad, theirs.grad)
         torch.testing.assert_close(shadow.rho, eager.rho)
+
+
+# The laboratory.
+
+
+def noise(model: str, **changes: Any) -> Task:
+    """A task on random images, which needs no file and no package."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (200, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    collection = Collection(Examples(inputs, torch.arange(200) % 10), tuple("0123456789"))
+    recipe = Recipe(epochs=1, lr=1e-3, clip=5.0, **changes)
+    return Task("noise", "", lambda: collection, 100, model, models.find(model), recipe)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_captured_step_equals_an_eager_one(compiled: bool) -> None:
+    """Every loss in one pack, 20 steps in float64 and two batch sizes, norm-wise to 1e-10."""
+    device = torch.device("cuda")
+    generator = torch.Generator()
+    task = noise("cnn", dtype="float64")
+    names = [name for name in registry.LOSSES if name != "conex_hard"]
+    planned = [runs.plan(task, runs.LossSpec(name), seed) for seed, name in enumerate(names)]
+    data = [training.data_of(run, device) for run in planned]
+    ends, said = [], list[str]()
+    for captured in (False, True):
+        pairs = zip(planned, data, strict=True)
+        pack = Pack([training.learner_of(run, one, device) for run, one in pairs], data)
+        pack.train(True)
+        step = Steps(pack, said.append, compiled=compiled) if captured else pack.step
+        rate = torch.full((len(names), 1), 1e-3, dtype=torch.float64, device=device)
+        seen = torch.zeros(len(names), 4, dtype=torch.float64, device=device)
+        for k in range(20):
+            rows = torch.randperm(100, generator=generator.manual_seed(k))[: 64 - k % 2].to(device)
+            step(rows.expand(len(names), -1).contiguous(), rate, seen)
+        ends.append((pack.theta.clone(), seen.clone()))
+    assert not said  # it was captured
+    (plain, plain_seen), (fast, fast_seen) = ends
+    assert ((fast - plain).norm(dim=1) / plain.norm(dim=1)).max().item() <= 1e-10
+    torch.testing.assert_close(fast_seen, plain_seen, rtol=1e-8, atol=1e-10, equal_nan=True)
+
+
+def test_memory_that_runs_out_halves_the_pack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The allocator may have a little; ten models want more."""
+    device = torch.device("cuda")
+    task = noise("resnet18", batch_size=32)
+    planned = [runs.plan(task, runs.LossSpec("ce"), seed) for seed in range(10)]
+    training.data_of(planned[0], device)
+    torch.cuda.empty_cache()
+    allowed = torch.cuda.memory_allocated() + 10 * 11_200_000 * 4 * 4  # 16 bytes a parameter
+    torch.cuda.set_per_process_memory_fraction(
+        allowed / torch.cuda.get_device_properties(device).total_memory
+    )
+    try:
+        packing.train(planned, tmp_path, device, training.Hooks(), lambda *_: None, 64)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "models do not fit the GPU's memory" in capsys.readouterr().err
+    assert all(Record.of(tmp_path, run.config).is_done for run in planned)

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from penex import cli, registry
 from penex.lab import packing, runs, tasks, training
-from penex.lab.engine import loop, packed, packed_layers, schedule, seeds
+from penex.lab.engine import checkpoint, loop, packed, packed_layers, schedule, seeds
 from penex.lab.engine.captured import Steps
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import CannotPack
 from penex.lab.engine.step import step
-from penex.lab.errors import Interrupted
+from penex.lab.errors import Interrupted, RecordError
 from penex.lab.models import find
 from penex.lab.records import Record
 
@@ -241,10 +241,7 @@ def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
         planned(loss, seed, batch_size=32, epochs=3) for loss in ("ce", "penex") for seed in (0, 1)
     ]
 
-    def nothing(run: runs.Run, record: Record, reused: bool) -> None:
-        pass
-
-    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nothing, 8)
+    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
     asked = 0
 
     def stop() -> bool:
@@ -253,16 +250,119 @@ def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
         return asked > at
 
     with pytest.raises(Interrupted):
-        packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nothing, 8)
-    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nothing, 8)
+        packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)
+    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
     for run in some:
-        first, second = (Record.of(tmp_path / n, run.config).folder for n in ("whole", "broken"))
-        for name in ("metrics.jsonl", "predictions.npz", "model.safetensors"):
-            assert (first / name).read_bytes() == (second / name).read_bytes()
-        kept = sorted(p.name for p in (first / "checkpoint").iterdir())
-        for name in kept:
-            ours, theirs = (f / "checkpoint" / name for f in (first, second))
-            assert ours.read_bytes() == theirs.read_bytes()
+        assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
+
+
+def everything(folder: Path, run: runs.Run) -> dict[str, bytes]:
+    """The files of a run that hold numbers, and its checkpoint's."""
+    record = Record.of(folder, run.config).folder
+    names = ("metrics.jsonl", "predictions.npz", "model.safetensors")
+    paths = [record / name for name in names] + sorted((record / "checkpoint").glob("*"))
+    return {path.name: path.read_bytes() for path in paths if path.exists()}
+
+
+def nobody(run: runs.Run, record: Record, reused: bool) -> None:
+    """Take no notice."""
+
+
+def test_a_pack_goes_on_without_those_who_left(tmp_path: Path) -> None:
+    """One diverged, one was asked for no more: the others still end in the same bits."""
+    some = [
+        planned(loss, 0, batch_size=32, epochs=3)
+        for loss in ("ce", "ex:alpha=1000", "penex", "focal", "label_smoothing")
+    ]
+    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
+    assert Record.of(tmp_path / "whole", some[1].config).done()["status"] == "diverged"
+    asked = 0
+
+    def stop() -> bool:  # in the third epoch, when one has gone
+        nonlocal asked
+        asked += 1
+        return asked > 11
+
+    with pytest.raises(Interrupted):
+        packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)
+    assert Record.of(tmp_path / "broken", some[1].config).is_done
+    packing.train(some[:3], tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    for run in some:
+        assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
+    assert not list(tmp_path.rglob("pack.json"))
+
+
+def test_a_pack_saved_in_part_ends_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the checkpoints of two members, which then stand at different steps."""
+    some = [planned(loss, 0, batch_size=32, epochs=2) for loss in ("ce", "penex", "focal")]
+    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
+    saved = 0
+    save = checkpoint.save
+
+    def twice(*arguments: Any) -> None:
+        nonlocal saved
+        saved += 1
+        if saved > 5:
+            raise KeyboardInterrupt
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", twice)
+    with pytest.raises(KeyboardInterrupt):
+        packing.train(some, tmp_path / "broken", CPU, training.Hooks(save_seconds=0.0), nobody, 8)
+    monkeypatch.undo()
+    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    for run in some:
+        assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
+
+
+def test_a_pack_too_large_for_the_memory_is_halved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = [planned("ce", seed, batch_size=32, epochs=2) for seed in range(5)]
+    step_of, sizes = Pack.step, []
+
+    def step(pack: Pack, *arguments: Tensor) -> None:
+        if len(pack) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        sizes.append(len(pack))
+        step_of(pack, *arguments)
+
+    monkeypatch.setattr(Pack, "step", step)
+    finished = []
+    packing.train(
+        some, tmp_path, CPU, training.Hooks(), lambda run, record, reused: finished.append(run), 8
+    )
+    assert set(sizes) == {2, 1}
+    assert finished == some
+    assert all(Record.of(tmp_path, run.config).done()["status"] == "completed" for run in some)
+    said = capsys.readouterr().err
+    assert "5 models do not fit the GPU's memory: 3 now." in said
+    assert "3 models do not fit the GPU's memory: 2 now." in said
+
+    monkeypatch.setattr(Pack, "step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        packing.train([planned("ce", 9)], tmp_path, CPU, training.Hooks(), nobody, 8)
+
+
+def test_small_models_are_packed_by_themselves() -> None:
+    run = planned("ce", 0)
+    assert packing.size_for(CPU, None, run) == 16
+    assert packing.size_for(CPU, 3, run) == 3
+    large = replace(run, task=replace(DIGITS, model="resnet18", build=find("resnet18")))
+    assert packing.size_for(CPU, None, large) == 1
+
+
+@pytest.mark.parametrize("content", ["{}", '{"runs": 3}', "["])
+def test_a_damaged_pack_is_one_sentence(tmp_path: Path, content: str) -> None:
+    run = planned("ce", 0)
+    folder = Record.of(tmp_path, run.config).folder
+    folder.mkdir(parents=True)
+    (folder / "pack.json").write_text(content)
+    with pytest.raises(RecordError, match=r"pack\.json is damaged"):
+        packing.train([run], tmp_path, CPU, training.Hooks(), nobody, 8)
 
 
 def test_a_model_that_cannot_be_packed_is_trained_alone(

@@ -90,7 +90,7 @@ def compare(
             training.data_of(run, device)
     listing = _listing(comparison, planned, folder, command)
     _write(folder, listing)
-    most = packing.size_for(device, pack)
+    most = packing.size_for(device, pack, planned[0])
     if most > 1:
         packing.train(planned, out, device, hooks or training.Hooks(), done, most)
     else:

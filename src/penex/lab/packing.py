@@ -25,13 +25,23 @@ from penex.lab.runs import Run
 
 Done = Callable[[Run, Record, bool], None]
 
-MOST = 64  # models a pack on a GPU: more gain little
+MOST = {"cuda": 64, "cpu": 16}  # models a pack: more gain little
+_SMALL = 300_000  # parameters: a larger model keeps a CPU's cores busy by itself
 _WORTH_COMPILING = 10_000  # steps: the compiler takes a minute
 
 
 @dataclass
 class Member:
-    """A run of a pack, with what it needs."""
+    """A place in a pack.
+
+    Attributes:
+        run: who has it.
+        record: of the run.
+        learner: what is trained.
+        data: of the run.
+        position: how far the run has come.
+        alive: False once it diverged, and for one who only keeps the place.
+    """
 
     run: Run
     record: Record
@@ -41,17 +51,18 @@ class Member:
     alive: bool = True
 
 
-def size_for(device: torch.device, wanted: int | None) -> int:
-    """How many models a pack may have: what the user wants, or what pays on the device.
-
-    On the CPU it is off by itself: a digits comparison gains a factor of 1.5, and a pack that is
-    resumed without a member that diverged differs in its last bits, which a run alone does not.
-    """
+def size_for(device: torch.device, wanted: int | None, run: Run) -> int:
+    """How many models a pack may have: what the user wants, or what pays for runs like this."""
     if ranks.world() > 1:
         return 1
     if wanted is not None:
         return wanted
-    return MOST if device.type == "cuda" else 1
+    most = MOST.get(device.type, 1)
+    if device.type == "cpu":
+        with training.settings(run.recipe, device):
+            learner = training.learner_of(run, training.data_of(run, device), device)
+        return most if learner.theta.numel() <= _SMALL else 1
+    return most
 
 
 def packs(runs: Iterable[Run], most: int) -> Iterator[list[Run]]:
@@ -76,35 +87,71 @@ def train(
         if run not in left:
             record = training.train(run, out, device, hooks)  # verifies it
             done(run, record, True)
-    for pack in packs(left, most):
-        _train_pack(pack, out, device, hooks, done)
+    for names, pack in _begun_or_new(left, out, most):
+        _train_pack(pack, names, out, device, hooks, done)
+
+
+def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[str], list[Run]]]:
+    """The packs of runs that are not done, with the names of all that are, or were, in each.
+
+    A pack that was begun stays the same to the end, though members may have left it: the sums of a
+    convolution depend on its number of groups, in their last bits.
+    """
+    begun: dict[tuple[str, ...], list[Run]] = {}
+    new = []
+    for run in runs:
+        names = Record.of(out, run.config).pack()
+        if len(names) <= most and _name(run) in names:
+            begun.setdefault(tuple(names), []).append(run)
+        else:
+            new.append(run)
+    for known, pack in begun.items():
+        yield list(known), pack
+    for pack in packs(new, most):
+        yield [_name(run) for run in pack], pack
+
+
+def _name(run: Run) -> str:
+    return "/".join(Record.of(Path(), run.config).folder.parts)
 
 
 def _train_pack(
-    runs: list[Run], out: Path, device: torch.device, hooks: training.Hooks, done: Done
+    runs: list[Run],
+    names: list[str],
+    out: Path,
+    device: torch.device,
+    hooks: training.Hooks,
+    done: Done,
 ) -> None:
     try:
         with ExitStack() as stack:
             stack.enter_context(training.settings(runs[0].recipe, device))
-            members = [_member(run, out, device, stack) for run in runs]
-            for member in members:
+            members = {_name(run): _member(run, out, device, stack) for run in runs}
+            for member in members.values():
                 packed.check(member.learner)
-            places = sorted({(m.position.epoch, m.position.step) for m in members})
+                member.record.join(names)
+            places = sorted({(m.position.epoch, m.position.step) for m in members.values()})
             for place in places:  # runs of a broken pack that stopped at different steps
-                some = [m for m in members if (m.position.epoch, m.position.step) == place]
-                _fit(some, hooks)
+                some = {
+                    name: member
+                    for name, member in members.items()
+                    if (member.position.epoch, member.position.step) == place
+                }
+                one = next(iter(some.values()))
+                _fit([some.get(name) or _stand_in(one, device) for name in names], hooks)
     except CannotPack as reason:
         print(f"Not packed: {reason}.", file=sys.stderr)
         for run in runs:
             training.train(run, out, device, hooks)
-    except torch.cuda.OutOfMemoryError:
-        if len(runs) == 1:
+    except torch.OutOfMemoryError:
+        if len(names) == 1:
             raise
         half = math.ceil(len(runs) / 2)
-        print(f"{len(runs)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
-        torch.cuda.empty_cache()
-        for part in (runs[:half], runs[half:]):
-            _train_pack(part, out, device, hooks, done)
+        print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        for part in packs(runs, half):
+            _train_pack(part, [_name(run) for run in part], out, device, hooks, done)
         return
     for run in runs:
         done(run, Record.of(out, run.config), False)
@@ -122,6 +169,15 @@ def _member(run: Run, out: Path, device: torch.device, stack: ExitStack) -> Memb
     return Member(run, record, learner, data, position)
 
 
+def _stand_in(member: Member, device: torch.device) -> Member:
+    """Someone who keeps a place in the pack, and leaves nothing."""
+    learner = training.learner_of(member.run, member.data, device)
+    learner.theta.copy_(member.learner.theta)
+    learner.count.copy_(member.learner.count)
+    position = replace(member.position, history=member.position.history.clone())
+    return replace(member, learner=learner, position=position, alive=False)
+
+
 def _fit(members: list[Member], hooks: training.Hooks) -> None:
     """Train a pack to the end of its recipe, from where it is."""
     first = members[0]
@@ -136,7 +192,8 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
     step = Steps(pack, lambda text: print(text, file=sys.stderr), compiled=long)
     history = torch.stack([m.position.history for m in members], dim=1)
     for member in members:
-        hooks.begin(member.run, member.position.epoch)
+        if member.alive:
+            hooks.begin(member.run, member.position.epoch)
     clock = saved = time.monotonic()
 
     def save() -> None:

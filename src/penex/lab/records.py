@@ -26,7 +26,8 @@ from penex.lab.errors import RecordError
 FORMAT = 1
 
 _CONFIG, _ENVIRONMENT, _METRICS = "config.json", "environment.json", "metrics.jsonl"
-_PREDICTIONS, _DONE, _CLOCK, _LOCK = "predictions.npz", "done.json", "clock.json", ".lock"
+_PREDICTIONS, _DONE, _LOCK = "predictions.npz", "done.json", ".lock"
+_CLOCK, _PACK = "clock.json", "pack.json"  # until the run is done
 _LASTING = (
     _CONFIG,
     _ENVIRONMENT,
@@ -155,6 +156,19 @@ class Record:
         files.write_json(path, {"seconds": seconds})
         return seconds
 
+    def join(self, pack: list[str]) -> None:
+        """Note which runs this one is trained with, in their order, until it is done."""
+        files.write_json(self.folder / _PACK, {"runs": pack})
+
+    def pack(self) -> list[str]:
+        """The runs that this one, which is not done, was trained with; empty if there are none."""
+        if not self.has(_PACK):
+            return []
+        found = self._json(_PACK).get("runs")
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise self._damaged(_PACK, "it does not name the runs of a pack")
+        return found
+
     def finish(self, done: Json) -> None:
         """Write done.json, with the checksums of the files that a report reads."""
         sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
@@ -162,7 +176,8 @@ class Record:
         self._tidy(done)
 
     def _tidy(self, done: Json) -> None:
-        (self.folder / _CLOCK).unlink(missing_ok=True)
+        for name in (_CLOCK, _PACK):
+            (self.folder / name).unlink(missing_ok=True)
         if done["status"] == "diverged":  # there is nothing to go on from
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 

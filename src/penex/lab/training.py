@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from penex import metrics, registry
 from penex.conex import ZeroSumHead
-from penex.lab import environment
+from penex.lab import environment, memory
 from penex.lab.data import Data
 from penex.lab.data.noise import LabelNoise
 from penex.lab.data.split import split
@@ -89,6 +89,8 @@ def _alone(record: Record, device: torch.device) -> Iterator[None]:
 @contextmanager
 def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """The recipe's matmul precision and a random state of its own, for the time of a run."""
+    if device.type == "cpu":
+        memory.keep()
     before = torch.get_float32_matmul_precision()
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):

@@ -70,11 +70,12 @@ class Silent:
 
 
 class Lines(Silent):
-    """Progress as plain lines, for logs: one a run, and one now and then in a long run."""
+    """Progress as plain lines, for logs: one a run, and one now and then while runs train."""
 
     def __init__(self, total: int, file: TextIO) -> None:
         self.total, self.file = total, file
         self.number, self.reused, self.spoke = 0, 0, time.monotonic()
+        self.training = 0  # more than one is a pack
 
     def __exit__(self, *_: object) -> None:
         if self.reused:
@@ -83,24 +84,26 @@ class Lines(Silent):
     def begin(self, run: Run, epochs: int) -> None:
         """Say that a run is resumed."""
         self.spoke = time.monotonic()
+        self.training += 1
         if epochs:
-            self._say(f"{self._place()} {_name(run)}: resumed after epoch {epochs}")
+            place = self.number + self.training
+            self._say(f"[{place}/{self.total}] {_name(run)}: resumed after epoch {epochs}")
 
     def epoch(self, run: Run, line: Json) -> None:
-        """Say where a run is, if nothing was said for a while."""
+        """Say where a run is, or the pack that it is part of, if nothing was said for a while."""
         if time.monotonic() - self.spoke >= _LINE_SECONDS:
-            self._say(f"{self._place()} {_name(run)}: {_progress(run, line)}")
+            together = f", {self.training} runs packed" if self.training > 1 else ""
+            place = f"[{self.number + 1}/{self.total}]"
+            self._say(f"{place} {_name(run)}{together}: {_progress(run, line)}")
 
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Say how a run ended, if it was trained now."""
         self.number += 1
+        self.training -= not reused
         if reused:
             self.reused += 1
         else:
             self._say(f"[{self.number}/{self.total}] {_name(run)}: {_ending(record)}")
-
-    def _place(self) -> str:
-        return f"[{self.number + 1}/{self.total}]"
 
     def _say(self, text: str) -> None:
         print(text, file=self.file, flush=True)

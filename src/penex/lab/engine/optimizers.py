@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam as adam_step
 
 from penex.lab.recipe import Recipe
 
@@ -35,6 +36,9 @@ def adam(weight_decay: float, *, decoupled: bool) -> Update:
             theta.mul_(1 - lr * weight_decay)
         elif weight_decay:
             grad.add_(theta, alpha=weight_decay)
+        if theta.device.type == "cpu":
+            _fused(theta, grad, m, v, lr, count)
+            return
         m.lerp_(grad, 1 - _BETA1)
         v.mul_(_BETA2).addcmul_(grad, grad, value=1 - _BETA2)
         size = (lr / (1 - _BETA1**count)).to(theta.dtype)
@@ -42,6 +46,29 @@ def adam(weight_decay: float, *, decoupled: bool) -> Update:
         theta.sub_(size * m / v.sqrt().div_(root).add_(_EPS))
 
     return update
+
+
+def _fused(theta: Tensor, grad: Tensor, m: Tensor, v: Tensor, lr: Tensor, count: Tensor) -> None:
+    """Torch's own kernel for the CPU, a model at a time: it reads everything once."""
+    models = [tensor.view(-1, tensor.shape[-1]) for tensor in (theta, grad, m, v)]
+    for *tensors, rate in zip(*models, lr.flatten().tolist(), strict=True):
+        one, its_grad, its_m, its_v = ([tensor] for tensor in tensors)
+        adam_step(
+            one,
+            its_grad,
+            its_m,
+            its_v,
+            [],
+            [(count - 1).float()],
+            fused=True,
+            amsgrad=False,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            lr=rate,
+            weight_decay=0.0,
+            eps=_EPS,
+            maximize=False,
+        )
 
 
 def sgd(weight_decay: float, momentum: float) -> Update:

@@ -95,6 +95,7 @@ class Pack:
             normal = normal.transpose(1, 2)  # channels before the batch
         elif normal.dim() == 5:
             normal = normal.transpose(0, 1).flatten(1, 2)  # models side by side, as channels
+            normal = normal.contiguous(memory_format=torch.channels_last)
         elif normal.dim() > 3:
             normal = normal.flatten(2)
         tensors = dict(self.buffers)
