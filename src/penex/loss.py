@@ -203,11 +203,11 @@ class PENEX(PenalisedLoss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch; in train() mode this is also one step of rho."""
         if self.impl == "auto" and self._is_common(logits, target):
-            limit = F.exp_limit(logits.numel(), targets.statistics_dtype(logits))
-            batch = eager.sums(logits, target, self.alpha, limit)
+            weight = self._buffers["weight"]
+            batch = eager.sums(logits, target, self.alpha, weight, self.ignore_index)
             if batch is not None:
-                rho = self._step(batch, target.numel())
-                divisor = target.numel() if self.reduction == "mean" else 1
+                rho = self._step(batch)
+                divisor = batch.total if self.reduction == "mean" else 1.0
                 return eager.loss(logits, batch, self.alpha, rho, divisor)
         return super().forward(logits, target)
 
@@ -217,13 +217,14 @@ class PENEX(PenalisedLoss):
             not torch.compiler.is_compiling()
             and type(logits) in _PLAIN
             and type(target) is Tensor
-            and logits.device.type == target.device.type == "cpu"
+            and logits.is_cpu
+            and target.is_cpu
             and logits.dim() > 1
             and logits.dtype in targets.LOGIT_DTYPES
             and target.dtype == torch.int64
-            and target.shape == logits.shape[:1] + logits.shape[2:]
-            and self.rho.device.type == "cpu"
-            and self.weight is None
+            and target.numel() * logits.shape[1] == logits.numel()
+            and target.shape[1:] == logits.shape[2:]
+            and self._buffers["rho"].is_cpu  # type: ignore[union-attr]
             and self.label_smoothing == 0
             and self.ignore_index < 0
             and self.accumulate == 1
@@ -232,15 +233,16 @@ class PENEX(PenalisedLoss):
             and not _is_transformed(logits, target)
         )
 
-    def _step(self, batch: eager.Sums, total: int) -> float:
+    def _step(self, batch: eager.Sums) -> float:
         """What `_penalty` does for a usable batch, in Python's numbers."""
         if self.fixed_rho is not None:
             return self.fixed_rho
-        buffer = self.rho
-        before = buffer.item()
+        buffer = self._buffers["rho"]
+        assert buffer is not None
+        before: float = buffer.item()
         if not self.training and before != 0:
             return before
-        estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * total)
+        estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
         rho = F.updated_number(before, estimate, self.ema, self.rho_min, self.rho_max, self.order)
         if self.training and buffer.dtype == batch.powers.dtype:
             buffer.fill_(rho)  # several times faster than `store`
@@ -263,10 +265,10 @@ class PENEX(PenalisedLoss):
         return 1 + self.alpha
 
 
-def _is_transformed(*tensors: Tensor) -> bool:
+def _is_transformed(logits: Tensor, target: Tensor) -> bool:
     """Whether torch.func or forward-mode differentiation is at work: they need plain operations."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return forward_ad._current_level >= 0 or any(wrapped(t) for t in tensors)
+    return forward_ad._current_level >= 0 or wrapped(logits) or wrapped(target)
 
 
 def _usable(sums: Tensor) -> Tensor:

@@ -1,14 +1,15 @@
 """PENEX on the CPU in a handful of operations: one exp over the logits, and its multiple backward.
 
 The gradient of a logit is rho exp(f_j) / D, less alpha exp(-alpha f_y) / D at the target, so the
-exponentials of the forward pass are all that is kept. The two sums are read as Python numbers
-(nothing waits for a CPU), which makes the step of rho free.
+exponentials of the forward pass are all that is kept, and they become the gradient in place. The
+two sums are read as Python numbers (nothing waits for a CPU), which makes the step of rho free.
 
-This is the common case only: whole batches of class indices, no class weights, no smoothing, no
-ignored target, nothing near saturation. `sums` says None for anything else, and the caller then
-takes the plain formula, which covers everything.
+This is the common case only: class indices, with or without class weights and ignored targets, no
+smoothing, nothing near saturation. `sums` says None for anything else, and the caller then takes
+the plain formula, which covers everything.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,50 +17,91 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from penex import functional as F
+
 
 class Sums(NamedTuple):
     """What the forward pass has read of a batch.
 
     Attributes:
-        ex: sum_i exp(-alpha f_y).
-        se: sum_ij exp f_ij.
-        label: the target, with a class dimension.
-        own: exp(-alpha f_y), with the class dimension kept.
+        ex: sum_i w_i exp(-alpha f_y).
+        se: sum_i w_i sum_j exp f_ij.
+        total: sum_i w_i.
+        index: the target, with a class dimension.
+        own: w exp(-alpha f_y), with the class dimension kept.
         powers: exp f.
+        mass: w, with the class dimension kept; None if it is 1 everywhere.
+        result: a number, for the loss to be written to.
     """
 
     ex: float
     se: float
-    label: Tensor
+    total: float
+    index: Tensor
     own: Tensor
     powers: Tensor
+    mass: Tensor | None
+    result: Tensor
 
 
-def sums(logits: Tensor, target: Tensor, alpha: float, limit: float) -> Sums | None:
+def sums(
+    logits: Tensor,
+    target: Tensor,
+    alpha: float,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Sums | None:
     """The sums of a batch, or None if it is not the common case.
 
     Args:
         logits: f, of shape (N, C, ...), on the CPU.
         target: int64 class indices of shape (N, ...).
         alpha: the sensitivity.
-        limit: up to where exp is exact; the plain formula takes over beyond.
+        weight: a weight for each class.
+        ignore_index: the target that takes a position out, below 0.
     """
     f = logits.detach()
     if f.dtype.itemsize == 2:
         f = f.float()
-    index = target.unsqueeze(1)
+    index, mass = target.unsqueeze(1), None
     try:
         own = f.gather(1, index)
     except RuntimeError:  # an ignored target, or one out of range
-        return None
-    own = own.mul_(-alpha).exp_()
+        kept = index != ignore_index
+        index, mass = index.where(kept, 0), kept.to(f.dtype)
+        try:
+            own = f.gather(1, index)
+        except RuntimeError:
+            return None
+    if weight is not None:
+        if weight.shape != f.shape[1:2] or weight.dtype != f.dtype:
+            return None
+        own_weight = weight[index]
+        mass = own_weight if mass is None else own_weight.mul_(mass)
+    own = own.mul_(_constant(-alpha, f.dtype)).exp_()
     powers = f.exp()
-    ex, se = own.sum().item(), powers.sum().item()
+    result = powers.sum()
+    ex, se, total = own.sum().item(), result.item(), float(target.numel())
     # No term is larger than its sum: below exp(limit) nothing is saturated. NaN is not below.
-    bound = math.exp(limit)
+    bound = _bound(f.numel(), f.dtype)
     if not (0 < ex <= bound and 0 < se <= bound):
         return None
-    return Sums(ex, se, index, own, powers)
+    if mass is not None:
+        parts = own.mul_(mass), powers.sum(1, keepdim=True).mul_(mass), mass
+        ex, se, total = (part.sum().item() for part in parts)
+        if not 0 < total:
+            return None
+    return Sums(ex, se, total, index, own, powers, mass, result)
+
+
+@functools.lru_cache(maxsize=128)
+def _constant(value: float, dtype: torch.dtype) -> Tensor:
+    return torch.tensor(value, dtype=dtype)  # a Python number costs twice the time of a tensor
+
+
+@functools.lru_cache(maxsize=128)
+def _bound(summands: int, dtype: torch.dtype) -> float:
+    return math.exp(F.exp_limit(summands, dtype))
 
 
 def loss(logits: Tensor, batch: Sums, alpha: float, rho: float, divisor: float) -> Tensor:
@@ -67,47 +109,54 @@ def loss(logits: Tensor, batch: Sums, alpha: float, rho: float, divisor: float) 
     if not (logits.requires_grad and torch.is_grad_enabled()):
         return _value(batch, rho, divisor)
     apply: Callable[..., Tensor] = _Loss.apply
-    return apply(logits, batch, alpha, rho, divisor)
+    return apply(logits, (batch, alpha, rho, divisor))
 
 
 def _value(batch: Sums, rho: float, divisor: float) -> Tensor:
-    return torch.full((), (batch.ex + rho * batch.se) / divisor, dtype=batch.powers.dtype)
+    return batch.result.fill_((batch.ex + rho * batch.se) / divisor)
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        batch: Sums,
-        alpha: float,
-        rho: float,
-        divisor: float,
-    ) -> Tensor:
-        ctx.save_for_backward(batch.label, batch.own, batch.powers)
-        # Only a second derivative reads the logits again. They are not saved as the others are,
-        # so that changing them in place after the loss is as legal as with cross-entropy.
-        ctx.logits, ctx.version = logits, logits._version
-        ctx.numbers = alpha, rho, divisor
+    def forward(ctx: Any, logits: Tensor, given: tuple[Sums, float, float, float]) -> Tensor:
+        batch, alpha, rho, divisor = given
+        ctx.own = batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
+        ctx.powers = batch.powers
+        ctx.rest = batch.index, batch.mass, alpha, rho, divisor
+        # Only a second backward pass or derivative reads the logits again. They are not saved as
+        # an input is, so that changing them in place after the loss is as legal as with
+        # cross-entropy.
+        ctx.logits, ctx.version, ctx.dtype = logits, logits._version, logits.dtype
         return _value(batch, rho, divisor)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        index, own, powers = ctx.saved_tensors
-        alpha, rho, divisor = ctx.numbers
-        logits = ctx.logits
-        if torch.is_grad_enabled():  # someone will differentiate this again
-            if logits._version != ctx.version:
-                raise RuntimeError(
-                    "The logits were changed in place after the loss was computed; its second "
-                    "derivative needs them as they were."
-                )
-            wide = logits.to(powers.dtype)
-            own, powers = torch.exp(-alpha * wide.gather(1, index)), wide.exp()
-            gradient = rho / divisor * powers
-            gradient = grad * gradient.scatter_add(1, index, -alpha / divisor * own)
-        else:
-            scale = grad.item() / divisor
-            gradient = powers * (scale * rho)
-            gradient.scatter_add_(1, index, own * (-scale * alpha))
-        return gradient.to(logits.dtype), None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        gradient = ctx.powers
+        if gradient is None or torch.is_grad_enabled():
+            return (grad * _gradient_again(ctx)).to(ctx.dtype), None
+        ctx.powers = None  # the exponentials become the gradient, and it is nobody else's then
+        index, mass, alpha, rho, divisor = ctx.rest
+        gradient.mul_(rho / divisor)
+        if mass is not None:
+            gradient.mul_(mass)
+        gradient.scatter_add_(1, index, ctx.own)
+        scale = grad.item()
+        if scale != 1:
+            gradient.mul_(scale)
+        return gradient if gradient.dtype == ctx.dtype else gradient.to(ctx.dtype), None
+
+
+def _gradient_again(ctx: Any) -> Tensor:
+    """The gradient by operations that can be differentiated, from the logits as they were."""
+    logits, (index, mass, alpha, rho, divisor) = ctx.logits, ctx.rest
+    if logits._version != ctx.version:
+        raise RuntimeError(
+            "The logits were changed in place after the loss was computed; a second backward pass "
+            "or derivative needs them as they were."
+        )
+    wide = logits.float() if logits.dtype.itemsize == 2 else logits
+    own = -alpha * torch.exp(-alpha * wide.gather(1, index))
+    powers = rho * wide.exp()
+    if mass is not None:
+        own, powers = own * mass, powers * mass
+    return powers.scatter_add(1, index, own) / divisor
