@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import penex
 from penex import registry
 from penex.conex import AugmentedLagrangianLoss
-from penex.loss import PenalisedLoss
+from penex.penalised import PenalisedLoss
 
 ROWS, FEATURES, CLASSES, STEPS = 24, 6, 5, 8
 

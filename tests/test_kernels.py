@@ -44,15 +44,24 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         {"order": "listing", "reduction": "sum", "ema": 0.5},
         {"rho": 0.3},
         {"rho_min": 0.02, "rho_max": 0.03},
+        {"weight": True},
+        {"weight": True, "reduction": "sum", "ignored": True},
+        {"ignored": True},
     ],
 )
 def test_equals_the_plain_formula(
     shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any], taken: list[bool]
 ) -> None:
+    options = dict(options)
+    ignored = options.pop("ignored", False)
+    if options.pop("weight", False):
+        options["weight"] = torch.linspace(0.25, 2, shape[1]).to(dtype)
     fast, slow = penex.PENEX(0.1, **options), penex.PENEX(0.1, impl="reference", **options)
     exact = 1e-12 if dtype == torch.float64 else 2e-6
     for seed in range(20):
         logits, target = batch(seed, shape, dtype)
+        if ignored and target.numel() > 1:
+            target.view(-1)[:: seed + 2] = -100
         ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
         value, expected = fast(ours, target), slow(theirs, target)
         (3 * value).backward()
@@ -131,8 +140,19 @@ def case(name: str) -> tuple[penex.PENEX, penex.PENEX, Tensor, Tensor]:
     """Batches that are not the common case, under two losses that must agree all the same."""
     logits, target = batch(1, (6, 4), torch.float32)
     options: dict[str, Any] = {}
-    if name == "ignored":
+    if name == "all ignored":
+        target[:] = -100
+    elif name == "saturated and hidden":
+        logits[0, 1] = 90.0
+        target[0] = 2
+        options["weight"] = torch.tensor([1.0, 1.0, 1e-30, 1.0])
+    elif name == "ignored nan":
+        logits[2, 0] = math.nan
         target[2] = -100
+    elif name == "learned weights":
+        options["weight"] = torch.rand(4, requires_grad=True)
+    elif name == "no weight":
+        options["weight"] = torch.zeros(4)
     elif name == "saturated":
         logits[0, 1] = 5000.0
     elif name == "far below":
@@ -141,8 +161,6 @@ def case(name: str) -> tuple[penex.PENEX, penex.PENEX, Tensor, Tensor]:
         logits[0, 0] = math.nan
     elif name == "masked away":
         logits[:] = -math.inf
-    elif name == "weighted":
-        options["weight"] = torch.rand(4)
     elif name == "smoothed":
         options["label_smoothing"] = 0.1
     elif name == "unreduced":
@@ -169,8 +187,9 @@ def case(name: str) -> tuple[penex.PENEX, penex.PENEX, Tensor, Tensor]:
 
 @pytest.mark.parametrize(
     "name",
-    ["ignored", "saturated", "far below", "nan", "masked away", "weighted", "smoothed", "unreduced",
-     "accumulated", "ignoring a class", "probabilities", "unbatched", "bytes", "empty"],
+    ["all ignored", "saturated", "saturated and hidden", "far below", "nan", "ignored nan",
+     "masked away", "learned weights", "no weight", "smoothed", "unreduced", "accumulated",
+     "ignoring a class", "probabilities", "unbatched", "bytes", "empty"],
 )  # fmt: skip
 def test_anything_else_takes_the_plain_formula(name: str, taken: list[bool]) -> None:
     fast, slow, logits, target = case(name)

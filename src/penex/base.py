@@ -148,15 +148,8 @@ class Loss(Predictor, nn.Module):
             setattr(self, name, value)
 
     def read(self, logits: Tensor, target: Tensor) -> targets.Examples:
-        """The batch as `penex.targets` reads it, with this loss's options.
-
-        The statistics follow the logits to their device: like cross-entropy, a loss need not be
-        moved, though .to(device) spares the first batch that.
-        """
-        if isinstance(logits, Tensor) and logits.device.type != "meta":
-            for name in self.statistics:
-                if getattr(self, name).device != logits.device:
-                    setattr(self, name, getattr(self, name).to(logits.device))
+        """The batch as `penex.targets` reads it, with this loss's options."""
+        self.follow(logits)
         return targets.read(
             logits,
             target,
@@ -164,6 +157,17 @@ class Loss(Predictor, nn.Module):
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
         )
+
+    def follow(self, logits: Tensor) -> None:
+        """Take the statistics to the logits' device.
+
+        So, like cross-entropy, a loss need not be moved, though .to(device) spares the first batch
+        that.
+        """
+        if isinstance(logits, Tensor) and logits.device.type != "meta":
+            for name in self.statistics:
+                if getattr(self, name).device != logits.device:
+                    setattr(self, name, getattr(self, name).to(logits.device))
 
     def shares_batches(self) -> bool:
         """Whether other ranks hold parts of the same batch in train() mode."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from penex import functional as F
 from penex.base import NON_NEGATIVE, Loss, Options, Settings
 from penex.baselines import log_probabilities
-from penex.loss import PenalisedLoss
+from penex.penalised import PenalisedLoss
 from penex.targets import Examples
 
 

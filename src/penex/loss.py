@@ -1,6 +1,8 @@
 """PENEX as a module: the thin shell around `penex.functional` in which rho lives."""
 
-from typing import ClassVar, Unpack
+import importlib.util
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -8,116 +10,20 @@ from torch import Tensor, nn
 
 from penex import functional as F
 from penex import targets
-from penex.base import POSITIVE, POSITIVE_OR_NONE, Group, Loss, Options, Settings
+from penex.base import POSITIVE, Group, Settings
 from penex.kernels import eager
+from penex.penalised import PenalisedLoss
 
-IMPLS = ("auto", "reference")
+IMPLS = ("auto", "reference", "eager", "triton")
 
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 _PLAIN = (Tensor, nn.Parameter)
-
-
-class PenalisedLoss(Loss):
-    r"""A term of its own plus rho E[sum_j exp f_j], with rho estimated batch by batch.
-
-    rho tends to scale E[evidence] / E[SE]; what evidence and scale are, a subclass says in
-    `terms` and `scale`. The arguments are those of `PENEX`.
-    """
-
-    settings: ClassVar[Settings] = {"fixed_rho": POSITIVE_OR_NONE}
-    statistics = ("rho", "window")
-    fixed_rho: float | None
-    rho: Tensor
-    window: Tensor
-
-    def __init__(
-        self,
-        *,
-        rho: float | None = None,
-        ema: float = 0.1,
-        rho_min: float = 1e-6,
-        rho_max: float = 100.0,
-        order: str = "algorithm",
-        accumulate: int = 1,
-        process_group: Group = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(**options)
-        if not 0 < ema <= 1:
-            raise ValueError(f"ema must be above 0 and at most 1; got {ema}.")
-        if not 0 < rho_min < rho_max:
-            raise ValueError(
-                f"The bounds of rho must satisfy 0 < rho_min < rho_max; got rho_min={rho_min} and "
-                f"rho_max={rho_max}."
-            )
-        F.check_order(order)
-        if not isinstance(accumulate, int) or accumulate < 1:
-            raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
-        self.configure(fixed_rho=rho)
-        self.ema = ema
-        self.rho_min = rho_min
-        self.rho_max = rho_max
-        self.order = order
-        self.accumulate = accumulate
-        self.process_group = process_group
-        self.register_buffer("rho", torch.tensor(self.fixed_rho or 0.0, dtype=torch.float32))
-        # What the running window of micro-batches has summed: evidence, se, D, and their number.
-        self.register_buffer("window", torch.zeros(4, dtype=torch.float32))
-
-    def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss's own term, se and the evidence for rho, each for every position."""
-        raise NotImplementedError
-
-    @property
-    def scale(self) -> float:
-        """What rho is in units of E[evidence] / E[SE]."""
-        raise NotImplementedError
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of a batch; in train() mode this is also one step of rho."""
-        batch = self.read(logits, target)
-        own, se, evidence = self.terms(batch)
-        with torch.no_grad():
-            sums = torch.stack([evidence.sum(), se.sum(), batch.total])
-            sums, ranks = self.sum_over_ranks(sums)
-            rho: Tensor | float | None = self.fixed_rho
-            if rho is None:
-                # The logits decide rho's precision; targets or weights may be wider.
-                rho = self._penalty(sums.to(targets.statistics_dtype(logits))).to(se.dtype)
-            # DistributedDataParallel averages gradients over ranks: D / ranks makes that average
-            # the gradient of one process on the whole batch.
-            total = targets.divisor(sums[0] + sums[1], sums[2] / ranks)
-        return targets.reduce(own + rho * se, total, self.reduction)
-
-    def _penalty(self, sums: Tensor) -> Tensor:
-        """The rho this batch is to use; moves the buffers in train() mode.
-
-        The result is never a buffer itself: the next batch may overwrite that before this one's
-        backward pass has read it.
-        """
-        if not self.training:
-            return torch.where(self.rho == 0, self._moved(sums), self.rho)
-        if self.accumulate == 1:
-            rho = self._moved(sums)
-            self.store("rho", rho)
-            return rho
-
-        sums = torch.where(_usable(sums), sums, torch.zeros_like(sums))
-        window = self.window + torch.cat([sums, sums.new_ones(1)])
-        moved = self._moved(window[:3])
-        rho = torch.where(self.rho == 0, moved, self.rho)
-        full = window[3] >= self.accumulate
-        self.store("rho", torch.where(full, moved, self.rho))
-        self.store("window", torch.where(full, torch.zeros_like(window), window))
-        return rho
-
-    def _moved(self, sums: Tensor) -> Tensor:
-        """One step of rho from the sums of evidence, se and D; none if they are unusable."""
-        evidence, se, total = sums.unbind()
-        estimate = F.optimal_penalty(evidence, se, self.scale, eps=1e-12 * total)
-        moved = F.update_penalty(
-            self.rho, estimate, self.ema, self.rho_min, self.rho_max, self.order
-        )
-        return torch.where(_usable(sums), moved, self.rho)
+_NEEDS = {
+    "eager": "it takes class indices on the CPU, without label smoothing, accumulate, other ranks "
+    "or reduction='none', and outside torch.compile and torch.func.",
+    "triton": "it takes (N, C) logits in float32, float16 or bfloat16 on a GPU, with Triton "
+    "installed, and targets and weights there that are not float64 and need no gradient.",
+}
 
 
 class PENEX(PenalisedLoss):
@@ -145,8 +51,15 @@ class PENEX(PenalisedLoss):
             its running estimate.
         process_group: whose ranks share a batch, in train(): None for the default group where
             torch.distributed is initialised, False for no one, or a group.
-        impl: ``auto`` takes `penex.kernels.eager` where it applies (plain batches on the CPU) and
-            the plain formula elsewhere; ``reference`` takes the plain formula always.
+        impl: which implementation computes it. ``reference`` is the plain formula, which does
+            everything everywhere; ``eager`` a few operations, for class indices on the CPU;
+            ``triton`` three fused kernels, for (N, C) logits up to float32 on a GPU; ``auto``
+            takes the fastest that a batch allows, and `implementation` says which. On a GPU a
+            target that is no class makes the loss NaN under triton, where the others (and torch's
+            cross-entropy) stop with a device-side assert.
+        overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
+            in memory. Only for logits that nothing else needs in its backward pass (the output of
+            a linear layer, say); where something does, autograd raises an error.
 
     Attributes:
         alpha: the sensitivity; it travels in the state_dict.
@@ -181,6 +94,7 @@ class PENEX(PenalisedLoss):
         accumulate: int = 1,
         process_group: Group = None,
         impl: str = "auto",
+        overwrite_logits: bool = False,
     ) -> None:
         super().__init__(
             rho=rho,
@@ -199,10 +113,14 @@ class PENEX(PenalisedLoss):
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
         self.impl = impl
+        self.overwrite_logits = overwrite_logits
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch; in train() mode this is also one step of rho."""
-        if self.impl == "auto" and self._is_common(logits, target):
+        impl = self.implementation(logits, target)
+        if impl == "triton":
+            return self._fused(logits, target)
+        if impl == "eager":
             weight = self._buffers["weight"]
             batch = eager.sums(logits, target, self.alpha, weight, self.ignore_index)
             if batch is not None:
@@ -210,6 +128,28 @@ class PENEX(PenalisedLoss):
                 divisor = batch.total if self.reduction == "mean" else 1.0
                 return eager.loss(logits, batch, self.alpha, rho, divisor)
         return super().forward(logits, target)
+
+    def implementation(self, logits: Tensor, target: Tensor) -> str:
+        """Which implementation computes a batch: ``reference``, ``eager`` or ``triton``.
+
+        ``eager`` hands a batch that it cannot do (logits so large that exp is saturated) to
+        ``reference``, where the numbers are the same.
+
+        Raises:
+            ValueError: if `impl` names one that cannot do this batch.
+
+        >>> PENEX().implementation(torch.zeros(2, 3), torch.tensor([0, 1]))
+        'eager'
+        """
+        if self.impl == "reference":
+            return "reference"
+        if self.impl != "triton" and self._is_common(logits, target):
+            return "eager"
+        if self.impl != "eager" and self._is_fusible(logits, target):
+            return "triton"
+        if self.impl == "auto":
+            return "reference"
+        raise ValueError(f"impl={self.impl!r} cannot do this batch: {_NEEDS[self.impl]}")
 
     def _is_common(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.eager` may try: a plain batch on the CPU, by itself."""
@@ -232,6 +172,78 @@ class PENEX(PenalisedLoss):
             and not (self.training and self.shares_batches())
             and not _is_transformed(logits, target)
         )
+
+    def _is_fusible(self, logits: Tensor, target: Tensor) -> bool:
+        """Whether `kernels.fused` can do it: (N, C) logits up to float32 where Triton runs."""
+        if not isinstance(logits, Tensor) or not (logits.is_cuda or self.impl == "triton"):
+            return False
+        others = [target] if self.weight is None else [target, self.weight]
+        classes = logits.shape[1:]
+        return (
+            _HAS_TRITON
+            and logits.dim() == 2
+            and logits.numel() > 0
+            and type(logits) in _PLAIN
+            and all(
+                type(other) is Tensor
+                and other.device == logits.device
+                and other.dtype != torch.float64
+                and not other.requires_grad
+                for other in others
+            )
+            and (
+                (target.dtype == torch.int64 and target.shape == logits.shape[:1])
+                or (target.is_floating_point() and target.shape == logits.shape)
+            )
+            and (self.ignore_index < 0 or target.dim() == 1)
+            and (
+                self.weight is None
+                or (self.weight.shape == classes and self.weight.dtype == logits.dtype)
+            )
+            and 0 <= self.label_smoothing <= 1
+            and _kernels().fits(logits)
+            and (torch.compiler.is_compiling() or not _is_transformed(logits, target))
+        )
+
+    def _fused(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss by the kernels of `kernels.fused`."""
+        fused = _kernels()
+        self.follow(logits)
+        weight = None if self.weight is None else self.weight.contiguous()
+        limit = F.exp_limit(logits.numel(), torch.float32)
+        rest = fused.Options(
+            self.alpha, limit, self.ignore_index, self.label_smoothing, self.overwrite_logits
+        )
+        sums = fused.rows(logits, target, weight, *rest[:4])
+        if (
+            self.reduction != "none"
+            and self.accumulate == 1
+            and self.rho.dtype == torch.float32
+            and not (self.training and self.shares_batches())
+        ):
+            numbers: Tensor = fused.finish(
+                sums,
+                self.rho,
+                alpha=self.alpha,
+                ema=self.ema,
+                rho_min=self.rho_min,
+                rho_max=self.rho_max,
+                fixed=self.fixed_rho,
+                training=self.training,
+                listing=self.order == "listing",
+                mean=self.reduction == "mean",
+            )
+            value = numbers[0]
+        else:
+            rho, total = self.settle(sums[[0, 1, 3]].sum(1), torch.float32)
+            total = total if self.reduction == "mean" else torch.ones_like(total)
+            numbers = torch.stack([total, torch.as_tensor(rho).to(total), total])
+            value = sums[0] + numbers[1] * sums[1]
+            value = value if self.reduction == "none" else value.sum() / total
+        if not (logits.requires_grad and torch.is_grad_enabled()):
+            return value.clone()  # not a part of something larger
+        apply: Callable[..., Tensor] = fused.Loss.apply
+        return apply(logits, value, target, weight, sums, numbers, rest)
 
     def _step(self, batch: eager.Sums) -> float:
         """What `_penalty` does for a usable batch, in Python's numbers."""
@@ -265,16 +277,14 @@ class PENEX(PenalisedLoss):
         return 1 + self.alpha
 
 
+def _kernels() -> Any:
+    """The fused kernels; they import triton, which is not everywhere and takes a second."""
+    from penex.kernels import fused
+
+    return fused
+
+
 def _is_transformed(logits: Tensor, target: Tensor) -> bool:
     """Whether torch.func or forward-mode differentiation is at work: they need plain operations."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     return forward_ad._current_level >= 0 or wrapped(logits) or wrapped(target)
-
-
-def _usable(sums: Tensor) -> Tensor:
-    """Whether rho can be estimated from these sums of evidence, se and D.
-
-    exp(-alpha f) and exp(f) cannot both underflow, so their sum is 0 only if nothing is left.
-    """
-    left = sums[0] + sums[1]
-    return torch.isfinite(left) & (left > 0)

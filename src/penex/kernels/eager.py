@@ -27,7 +27,7 @@ class Sums(NamedTuple):
         ex: sum_i w_i exp(-alpha f_y).
         se: sum_i w_i sum_j exp f_ij.
         total: sum_i w_i.
-        index: the target, with a class dimension.
+        label: the target, with a class dimension.
         own: w exp(-alpha f_y), with the class dimension kept.
         powers: exp f.
         mass: w, with the class dimension kept; None if it is 1 everywhere.
@@ -37,7 +37,7 @@ class Sums(NamedTuple):
     ex: float
     se: float
     total: float
-    index: Tensor
+    label: Tensor
     own: Tensor
     powers: Tensor
     mass: Tensor | None
@@ -74,9 +74,9 @@ def sums(
         except RuntimeError:
             return None
     if weight is not None:
-        if weight.shape != f.shape[1:2] or weight.dtype != f.dtype:
+        if weight.shape != f.shape[1:2] or weight.dtype != logits.dtype or weight.requires_grad:
             return None
-        own_weight = weight[index]
+        own_weight = weight[index].to(f.dtype)
         mass = own_weight if mass is None else own_weight.mul_(mass)
     own = own.mul_(_constant(-alpha, f.dtype)).exp_()
     powers = f.exp()
@@ -89,7 +89,7 @@ def sums(
     if mass is not None:
         parts = own.mul_(mass), powers.sum(1, keepdim=True).mul_(mass), mass
         ex, se, total = (part.sum().item() for part in parts)
-        if not 0 < total:
+        if not (ex > 0 and se > 0 and total > 0):
             return None
     return Sums(ex, se, total, index, own, powers, mass, result)
 
@@ -122,7 +122,7 @@ class _Loss(torch.autograd.Function):
         batch, alpha, rho, divisor = given
         ctx.own = batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
         ctx.powers = batch.powers
-        ctx.rest = batch.index, batch.mass, alpha, rho, divisor
+        ctx.rest = batch.label, batch.mass, alpha, rho, divisor
         # Only a second backward pass or derivative reads the logits again. They are not saved as
         # an input is, so that changing them in place after the loss is as legal as with
         # cross-entropy.
@@ -135,7 +135,7 @@ class _Loss(torch.autograd.Function):
         if gradient is None or torch.is_grad_enabled():
             return (grad * _gradient_again(ctx)).to(ctx.dtype), None
         ctx.powers = None  # the exponentials become the gradient, and it is nobody else's then
-        index, mass, alpha, rho, divisor = ctx.rest
+        index, mass, _, rho, divisor = ctx.rest
         gradient.mul_(rho / divisor)
         if mass is not None:
             gradient.mul_(mass)
@@ -148,7 +148,8 @@ class _Loss(torch.autograd.Function):
 
 def _gradient_again(ctx: Any) -> Tensor:
     """The gradient by operations that can be differentiated, from the logits as they were."""
-    logits, (index, mass, alpha, rho, divisor) = ctx.logits, ctx.rest
+    logits: Tensor = ctx.logits
+    index, mass, alpha, rho, divisor = ctx.rest
     if logits._version != ctx.version:
         raise RuntimeError(
             "The logits were changed in place after the loss was computed; a second backward pass "
@@ -159,4 +160,5 @@ def _gradient_again(ctx: Any) -> Tensor:
     powers = rho * wide.exp()
     if mass is not None:
         own, powers = own * mass, powers * mass
-    return powers.scatter_add(1, index, own) / divisor
+    gradient: Tensor = powers.scatter_add(1, index, own) / divisor
+    return gradient

@@ -21,7 +21,8 @@ from penex.conex import AugmentedLagrangianLoss, ExponentialLoss, SquaredPenalty
 from penex.extras import CrossEntropyZLoss, UnnormalisedLoss
 from penex.lab.engine.learner import AnyLoss
 from penex.lab.engine.packed_layers import CannotPack
-from penex.loss import PENEX, PenalisedLoss
+from penex.loss import PENEX
+from penex.penalised import PenalisedLoss
 
 _SMALLEST_MISS = 1e-30
 _LOWEST_LOG = -1e9

@@ -1,0 +1,271 @@
+"""PENEX on a GPU in three Triton kernels: one read of the logits forward, one and a write backward.
+
+`rows` sums each row: ex_i, se_i, the mass sum_j u_ij and its share of D (u: see `penex.targets`).
+`finish` sums the rows and moves rho, on the device. `gradient` reads the logits again:
+
+    dL / df_ij = g_i / D (rho mass_i e(f_ij) - alpha u_ij e(-alpha f_ij)),
+
+with e(x) = exp(min(x, limit)), the slope of the saturated exponential. Every sum has a fixed
+order, so that the same batch gives the same bits. A target that is no class (and not ignored)
+makes its row NaN, which reaches the loss; no address is ever computed from it.
+"""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+_LARGEST_BLOCK = 4096
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def block_of(columns: int) -> tuple[int, int]:
+    """How many columns a program reads at once, and by how many warps.
+
+    >>> block_of(10), block_of(1000), block_of(128256)
+    ((16, 1), (1024, 4), (4096, 8))
+    """
+    block = min(_LARGEST_BLOCK, max(16, triton.next_power_of_2(columns)))
+    return block, min(8, max(1, block // 256))
+
+
+@triton.jit
+def _saturated(x, limit):  # type: ignore[no-untyped-def]
+    """exp(x) up to the limit, then its tangent."""
+    low = tl.where(x > limit, limit, x)
+    return tl.exp(low) * (1.0 + tl.where(x > limit, x - limit, 0.0))
+
+
+@triton.jit
+def _slope(x, limit):  # type: ignore[no-untyped-def]
+    return tl.exp(tl.where(x > limit, limit, x))
+
+
+@triton.jit
+def _spread(  # type: ignore[no-untyped-def]
+    columns,
+    mask,
+    y,
+    q,
+    step,
+    weight,
+    smoothing,
+    classes,
+    SOFT: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):
+    """U of a stretch of columns: w ((1 - e) q + e / K)."""
+    if SOFT:
+        share = tl.load(q + columns * step, mask=mask, other=0.0).to(tl.float32)
+    else:
+        share = tl.where(columns == y, 1.0, 0.0)
+    u = (1.0 - smoothing) * share + smoothing / classes
+    if WEIGHTED:
+        u *= tl.load(weight + columns, mask=mask, other=0.0).to(tl.float32)
+    return tl.where(mask, u, 0.0)
+
+
+@triton.jit
+def _rows_kernel(  # type: ignore[no-untyped-def]
+    logits, target, weight, out, rows, classes, row_step, step, target_row_step, target_step,
+    alpha, limit, ignored, smoothing,
+    SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    x = logits + row * row_step
+    q = target + row * target_row_step
+    y = tl.zeros((), tl.int64)
+    kept = True
+    legal = True
+    if not SOFT:
+        y = tl.load(q)
+        kept = y != ignored
+        legal = (y >= 0) & (y < classes)
+    sum_se = tl.zeros((BLOCK,), tl.float32)
+    sum_ex = tl.zeros((BLOCK,), tl.float32)
+    sum_u = tl.zeros((BLOCK,), tl.float32)
+    for k in range(BLOCKS):
+        columns = k * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+        mask = columns < classes
+        f = tl.load(x + columns * step, mask=mask, other=-float("inf")).to(tl.float32)
+        sum_se += _saturated(f, limit)
+        if SPREAD:
+            u = _spread(
+                columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED
+            )
+            sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, limit), 0.0)
+            sum_u += u
+    share = 1.0
+    if not SOFT:
+        safe = tl.where(legal, y, 0)
+        if WEIGHTED:
+            share = tl.load(weight + safe).to(tl.float32)
+        share = tl.where(kept, share, 0.0)
+    if SPREAD:
+        ex, mass = tl.sum(sum_ex), tl.sum(sum_u)
+        if not SOFT:
+            mass = tl.where(kept, mass, 0.0)
+    else:
+        own = tl.load(x + safe * step).to(tl.float32)
+        mass = share
+        ex = mass * _saturated(-alpha * own, limit)
+    se = tl.where(mass == 0, 0.0, mass * tl.sum(sum_se))
+    ex = tl.where(mass == 0, 0.0, ex)
+    if not SOFT:
+        wrong = kept & (legal == 0)
+        ex = tl.where(wrong, float("nan"), ex)
+        mass = tl.where(wrong, float("nan"), mass)
+    tl.store(out + row, ex)
+    tl.store(out + rows + row, se)
+    tl.store(out + 2 * rows + row, mass)
+    tl.store(out + 3 * rows + row, share)
+
+
+@triton.jit
+def _finish_kernel(  # type: ignore[no-untyped-def]
+    sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
+    FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    sum_ex = tl.zeros((BLOCK,), tl.float32)
+    sum_se = tl.zeros((BLOCK,), tl.float32)
+    sum_share = tl.zeros((BLOCK,), tl.float32)
+    for k in range(BLOCKS):
+        row = k * BLOCK + tl.arange(0, BLOCK)
+        mask = row < rows
+        sum_ex += tl.load(sums + row, mask=mask, other=0.0)
+        sum_se += tl.load(sums + rows + row, mask=mask, other=0.0)
+        sum_share += tl.load(sums + 3 * rows + row, mask=mask, other=0.0)
+    ex, se, total = tl.sum(sum_ex), tl.sum(sum_se), tl.sum(sum_share)
+    left = ex + se
+    if FIXED:
+        now = fixed
+    else:
+        before = tl.load(rho)
+        estimate = alpha * ex / (se + 1e-12 * total)
+        if LISTING:
+            estimate = tl.minimum(tl.maximum(estimate, rho_min), rho_max)
+        average = (1.0 - ema) * tl.where(before == 0, estimate, before) + ema * estimate
+        if not LISTING:
+            average = tl.minimum(tl.maximum(average, rho_min), rho_max)
+        usable = (left > 0) & (left < float("inf"))
+        moved = tl.where(usable, average, before)
+        if TRAINING:
+            tl.store(rho, moved)
+            now = moved
+        else:
+            now = tl.where(before == 0, moved, before)
+    divisor = 1.0
+    if MEAN:
+        divisor = tl.where(left == 0, 1.0, total)
+    tl.store(out, (ex + now * se) / divisor)
+    tl.store(out + 1, now)
+    tl.store(out + 2, divisor)
+
+
+@triton.jit
+def _gradient_kernel(  # type: ignore[no-untyped-def]
+    logits, target, weight, sums, grad, numbers, out, rows, classes,
+    row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
+    alpha, limit, smoothing,
+    SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    mask = columns < classes
+    x = logits + row * row_step
+    q = target + row * target_row_step
+    y = tl.zeros((), tl.int64)
+    if not SOFT:
+        y = tl.load(q)
+    mass = tl.load(sums + 2 * rows + row)
+    scale = tl.load(grad + row * grad_step) / tl.load(numbers + 2)
+    f = tl.load(x + columns * step, mask=mask, other=0.0).to(tl.float32)
+    slope = tl.load(numbers + 1) * mass * _slope(f, limit)
+    if SPREAD:
+        u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
+        slope -= tl.where(u != 0, alpha * u * _slope(-alpha * f, limit), 0.0)
+    else:
+        own = tl.load(x + y * step, mask=(y >= 0) & (y < classes), other=0.0).to(tl.float32)
+        slope -= tl.where(columns == y, alpha * mass * _slope(-alpha * own, limit), 0.0)
+    slope = tl.where(mass == 0, 0.0, scale * slope)
+    place = out + row * out_row_step + columns * out_step
+    tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
+
+
+def launch_rows(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    alpha: float,
+    limit: float,
+    ignore_index: int,
+    smoothing: float,
+) -> Tensor:
+    """ex, se, mass and the share of D of each row, (4, N) in float32."""
+    rows, classes = logits.shape
+    out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
+    soft = target.dim() == 2
+    block, warps = block_of(classes)
+    _rows_kernel[(rows,)](
+        logits, target, logits if weight is None else weight, out, rows, classes,
+        *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
+        alpha, limit, ignore_index, smoothing,
+        SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0,
+        BLOCKS=triton.cdiv(classes, block), BLOCK=block, num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+def launch_finish(
+    sums: Tensor,
+    rho: Tensor,
+    alpha: float,
+    ema: float,
+    rho_min: float,
+    rho_max: float,
+    fixed: float,
+    training: bool,
+    listing: bool,
+    mean: bool,
+) -> Tensor:
+    """The loss, the rho that it used and its divisor; moves rho. fixed = 0 is for no fixed rho."""
+    out = torch.empty(3, dtype=torch.float32, device=sums.device)
+    rows = sums.shape[1]
+    block = min(4096, max(16, triton.next_power_of_2(rows)))
+    _finish_kernel[(1,)](
+        sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
+        FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
+        BLOCKS=triton.cdiv(rows, block), BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def launch_gradient(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    sums: Tensor,
+    grad: Tensor,
+    numbers: Tensor,
+    out: Tensor,
+    alpha: float,
+    limit: float,
+    smoothing: float,
+) -> None:
+    """Write the gradient of each logit to `out`, which may be the logits themselves."""
+    rows, classes = logits.shape
+    soft = target.dim() == 2
+    block, warps = block_of(classes)
+    _gradient_kernel[(rows, triton.cdiv(classes, block))](
+        logits, target, logits if weight is None else weight, sums, grad, numbers, out,
+        rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
+        grad.stride(0) if grad.dim() else 0, *out.stride(), alpha, limit, smoothing,
+        SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
+        num_warps=warps,
+    )  # fmt: skip

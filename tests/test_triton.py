@@ -1,0 +1,337 @@
+"""The Triton kernels against the plain formula and the oracle.
+
+They need Triton, and a GPU or its interpreter: `make test-triton` installs it and runs them here.
+"""
+
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import penex
+from penex import _reference
+
+pytest.importorskip("triton", reason="needs Triton: make test-triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytestmark = [
+    pytest.mark.skipif(
+        DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
+        reason="needs a GPU or TRITON_INTERPRET=1",
+    ),
+    # The interpreter computes what a mask throws away, and numpy warns of it.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+SHAPES = [(1, 1), (1, 10), (3, 1), (64, 10), (5, 1000), (2, 4097), (1, 70_000)]
+EXACT = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "listing": {"order": "listing", "ema": 0.5, "reduction": "sum"},
+    "fixed": {"rho": 0.3},
+    "bounded": {"rho_min": 0.02, "rho_max": 0.03},
+    "weighted": {"weight": True},
+    "smoothed": {"label_smoothing": 0.1},
+    "both": {"weight": True, "label_smoothing": 0.2},
+    "unreduced": {"reduction": "none"},
+    "accumulated": {"accumulate": 2},
+    "a class ignored": {"ignore_index": 1},
+}
+
+
+def made(
+    name: str, classes: int, alpha: float = 0.1, dtype: torch.dtype = torch.float32
+) -> tuple[penex.PENEX, penex.PENEX]:
+    """A loss by the kernels and its plain twin."""
+    options = dict(OPTIONS[name])
+    if options.pop("weight", False):
+        options["weight"] = torch.linspace(0.25, 2, classes).to(dtype)
+    fast = penex.PENEX(alpha, impl="triton", **options).to(DEVICE)
+    return fast, penex.PENEX(alpha, impl="reference", **options).to(DEVICE)
+
+
+def batch(
+    seed: int, shape: tuple[int, int], dtype: torch.dtype, kind: str
+) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (2 * torch.randn(shape, generator=generator)).to(dtype)
+    target = torch.randint(shape[1], shape[:1], generator=generator)
+    if kind == "soft":
+        target = torch.rand(shape, generator=generator).softmax(1)
+    elif kind == "ignored":
+        target[::3] = -100
+    return logits.to(DEVICE), target.to(DEVICE)
+
+
+def check(
+    fast: penex.PENEX, slow: penex.PENEX, logits: Tensor, target: Tensor, exact: float = 1e-6
+) -> None:
+    """Value, gradient and state of one batch."""
+    ours, theirs = (logits.detach().clone().requires_grad_() for _ in range(2))
+    # clone keeps no strides that overlap, so that the view itself is given where there are some.
+    value, expected = fast(ours, target), slow(theirs, target)
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7)
+    factor = torch.linspace(0.5, 2, value.numel(), device=DEVICE).view_as(value)
+    (3 * value * factor).sum().backward()
+    (3 * expected * factor).sum().backward()
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    assert ours.grad.dtype == logits.dtype
+    # With one class the two terms of the gradient cancel: rounding is to their size.
+    scale = max(theirs.grad.abs().max().item(), fast.alpha * expected.abs().max().item())
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=exact, atol=exact * scale)
+    torch.testing.assert_close(fast.rho, slow.rho, rtol=1e-6, atol=0)
+    torch.testing.assert_close(fast.window, slow.window, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["hard", "ignored", "soft"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_equals_the_plain_formula(name: str, kind: str) -> None:
+    if name == "a class ignored" and kind != "hard":
+        return  # -100 is no class then, and probabilities cannot be ignored
+    fast, slow = made(name, 10)
+    for seed in range(4):
+        logits, target = batch(seed, (13, 10), torch.float32, kind)
+        check(fast, slow, logits, target)
+        fast.train(seed < 2)
+        slow.train(seed < 2)
+
+
+@pytest.mark.parametrize("dtype", EXACT)
+@pytest.mark.parametrize("kind", ["ignored", "soft"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_and_precision(shape: tuple[int, int], dtype: torch.dtype, kind: str) -> None:
+    fast, slow = made("both" if kind == "soft" else "plain", shape[1], dtype=dtype)
+    for seed in range(2):
+        check(fast, slow, *batch(seed, shape, dtype, kind), EXACT[dtype])
+
+
+def test_any_strides() -> None:
+    base = torch.randn(40, 60, device=DEVICE)
+    target = torch.arange(12, device=DEVICE) % 7
+    views = {
+        "transposed": base[:7, :12].t(),
+        "every other": base[1:25:2, 3:17:2],
+        "one row": base[3:4, :7].expand(12, 7),
+        "one column": base[:12, 5:6].expand(12, 7),
+    }
+    for view in views.values():
+        fast, slow = made("plain", 7)
+        leaf = view.detach().requires_grad_()
+        (ours,) = torch.autograd.grad(fast(leaf, target), leaf)
+        (theirs,) = torch.autograd.grad(slow(leaf, target), leaf)
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+        soft = torch.rand(7, 12, device=DEVICE).t().softmax(1).t().contiguous().t()
+        check(fast, slow, view, soft)
+        check(fast, slow, view, target.repeat_interleave(2)[::2])
+
+
+def test_a_hundred_steps_of_the_algorithm() -> None:
+    """Against the oracle, in float64: the loss and rho of each step."""
+    batches = [batch(seed, (8, 5), torch.float32, "hard") for seed in range(100)]
+    loss = penex.PENEX(0.1, impl="triton").to(DEVICE)
+    wide = [(logits.double().cpu(), target.cpu()) for logits, target in batches]
+    steps = _reference.algorithm(wide, 0.1)
+    for (logits, target), (rho, expected) in zip(batches, steps, strict=True):
+        assert loss(logits, target).item() == pytest.approx(expected.item(), rel=2e-6)
+        assert loss.rho.item() == pytest.approx(rho, rel=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@pytest.mark.parametrize("size", [60.0, 100.0, 1e4])
+def test_it_saturates_as_promised(size: float, kind: str) -> None:
+    """Finite value and gradient for logits up to 1e4, and the plain formula's."""
+    generator = torch.Generator().manual_seed(0)
+    logits = (size * (2 * torch.rand(6, 9, generator=generator) - 1)).to(DEVICE)
+    _, target = batch(0, (6, 9), torch.float32, kind)
+    fast, slow = made("plain", 9, alpha=1.0)
+    leaf, twin = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    value, expected = fast(leaf, target), slow(twin, target)
+    value.backward()
+    expected.backward()
+    assert leaf.grad is not None
+    assert value.isfinite()
+    assert leaf.grad.isfinite().all()
+    # exp(x) is exact to about x ulp on a GPU
+    torch.testing.assert_close(value, expected, rtol=2e-5, atol=0)
+    torch.testing.assert_close(leaf.grad, twin.grad, rtol=2e-5, atol=1e-30)
+
+
+def test_what_is_ignored_reaches_nothing() -> None:
+    logits, target = batch(0, (4, 5), torch.float32, "hard")
+    expected, _ = made("plain", 5)
+    kept = expected(logits[1:], target[1:])
+    logits[0] = torch.tensor([math.nan, math.inf, -math.inf, 0, 1])
+    target[0] = -100
+    logits.requires_grad_()
+    fast, _ = made("plain", 5)
+    value = fast(logits, target)
+    value.backward()
+    torch.testing.assert_close(value, kept)
+    assert logits.grad is not None
+    assert (logits.grad[0] == 0).all()
+    assert logits.grad.isfinite().all()
+    nothing = fast(logits, torch.full_like(target, -100))
+    assert nothing.item() == 0
+
+
+@pytest.mark.parametrize("wrong", [5, -1, 2**40, -(2**62)])
+@pytest.mark.parametrize("name", ["plain", "weighted", "smoothed"])
+def test_a_target_that_is_no_class_makes_its_row_nan(wrong: int, name: str) -> None:
+    logits, target = batch(0, (4, 5), torch.float32, "hard")
+    target[2] = wrong
+    logits.requires_grad_()
+    loss, _ = made(name, 5)
+    value = loss(logits, target)
+    value.backward()
+    assert value.isnan()
+    assert loss.rho == 0  # nothing to learn from
+    assert logits.grad is not None
+    assert logits.grad[2].isnan().all()
+
+
+def test_a_second_derivative_and_a_second_backward() -> None:
+    logits, target = batch(1, (4, 3), torch.float32, "ignored")
+    fast, slow = made("both", 3, alpha=0.7)
+    seconds = []
+    for loss in (fast, slow):
+        leaf = logits.clone().requires_grad_()
+        value = loss(leaf, target)
+        (first,) = torch.autograd.grad(value, leaf, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), leaf, retain_graph=True)
+        (again,) = torch.autograd.grad(value, leaf, retain_graph=True)
+        (same,) = torch.autograd.grad(value, leaf)
+        assert torch.equal(again, same)
+        torch.testing.assert_close(first, same, rtol=1e-6, atol=1e-9)
+        seconds.append(second)
+    torch.testing.assert_close(seconds[0], seconds[1], rtol=1e-5, atol=1e-8)
+
+
+def test_the_gradient_may_take_the_place_of_the_logits() -> None:
+    logits, target = batch(2, (6, 5), torch.float32, "hard")
+    weight = torch.randn(5, 5, device=DEVICE, requires_grad=True)
+    expected = torch.autograd.grad(penex.PENEX(impl="triton")(logits @ weight, target), weight)
+    product = logits @ weight
+    loss = penex.PENEX(impl="triton", overwrite_logits=True)(product, target)
+    before = product.data_ptr()
+    found: list[int] = []
+    hook: Any = product.register_hook
+    hook(lambda grad: found.append(grad.data_ptr()))
+    assert torch.equal(torch.autograd.grad(loss, weight)[0], expected[0])
+    assert found == [before]
+
+    product = (logits @ weight).exp()  # exp needs its result again
+    loss = penex.PENEX(impl="triton", overwrite_logits=True)(product, target)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "none"}, {"rho": 0.1}, {"accumulate": 2}])
+def test_it_compiles_as_one_graph(options: dict[str, Any]) -> None:
+    torch.compiler.reset()
+    fast = penex.PENEX(0.1, impl="triton", **options).to(DEVICE)
+    slow = penex.PENEX(0.1, impl="triton", **options).to(DEVICE)
+    compiled = torch.compile(fast, fullgraph=True, backend="aot_eager")
+    for seed in range(3):
+        logits, target = batch(seed, (6, 5), torch.float32, "ignored")
+        ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
+        value, expected = compiled(ours, target), slow(theirs, target)
+        value.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(ours.grad, theirs.grad)
+        assert torch.equal(fast.rho, slow.rho)
+
+
+def test_the_operators_keep_their_promises() -> None:
+    """Schemas, fake results and mutation, by torch's own checker."""
+    from penex.kernels import fused, triton
+
+    logits, target = batch(0, (4, 3), torch.float32, "hard")
+    weight = torch.rand(3, device=DEVICE)
+    checks = ("test_schema", "test_faketensor")
+    given = (logits, target, weight, 0.1, 60.0, -100, 0.0)
+    torch.library.opcheck(fused._rows_op, given, test_utils=checks)
+    sums = fused.rows(*given)
+    rho = torch.tensor(0.2, device=DEVICE)
+    step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True)
+    torch.library.opcheck(fused._finish_op, step, test_utils=checks)
+    numbers = triton.launch_finish(*step)
+    grad = torch.ones((), device=DEVICE)
+    rest = (logits, target, weight, sums, grad, numbers, 0.1, 60.0, 0.0)
+    torch.library.opcheck(fused._gradient_op, rest, test_utils=checks)
+
+
+def test_the_same_batch_gives_the_same_bits() -> None:
+    logits, target = batch(0, (300, 1000), torch.bfloat16, "hard")
+    results = []
+    for _ in range(3):
+        leaf = logits.clone().requires_grad_()
+        value = penex.PENEX(impl="triton").to(DEVICE)(leaf, target)
+        value.backward()
+        results.append((value.detach(), leaf.grad))
+    for value, grad in results[1:]:
+        assert torch.equal(value, results[0][0])
+        assert grad is not None
+        assert results[0][1] is not None
+        assert torch.equal(grad, results[0][1])
+
+
+def test_what_the_kernels_cannot_do_is_one_sentence() -> None:
+    loss = penex.PENEX(impl="triton")
+    logits, target = batch(0, (4, 3), torch.float32, "hard")
+    assert loss.implementation(logits, target) == "triton"
+    for wrong in (logits.double(), logits[0], logits.expand(2, 4, 3), logits[:0]):
+        with pytest.raises(ValueError, match="cannot do this batch: it takes"):
+            loss(wrong, target)
+    assert penex.PENEX(impl="auto").implementation(logits.cpu(), target.cpu()) == "eager"
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from penex.kernels import triton as ours
+
+POINTERS = {"logits", "target", "weight", "out", "sums", "grad", "numbers", "rho"}
+FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
+for arch in (80, 90):
+    for kind in ("*fp32", "*bf16", "*fp16"):
+        for soft, weighted, spread in ((False,) * 3, (False, True, True), (True,) * 3):
+            for kernel in (ours._rows_kernel, ours._finish_kernel, ours._gradient_kernel):
+                known = {
+                    "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
+                    "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 4096, "BLOCKS": 3,
+                }
+                signature, constants = {}, {}
+                finish = kernel is ours._finish_kernel
+                for name in kernel.arg_names:
+                    if name in known:
+                        signature[name], constants[name] = "constexpr", known[name]
+                    elif name == "target":
+                        signature[name] = "*fp32" if soft else "*i64"
+                    elif name in POINTERS:
+                        same = name in ("logits", "out") and not finish
+                        rows = kernel is ours._rows_kernel and name == "out"
+                        signature[name] = kind if same and not rows else "*fp32"
+                    else:
+                        signature[name] = "fp32" if name in FLOATS else "i32"
+                made = triton.compile(
+                    ASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32),
+                    options={"num_warps": 8},
+                )
+                assert made.asm["cubin"]
+print("compiled")
+"""
+
+
+def test_it_compiles_for_ampere_and_hopper_without_a_gpu() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "compiled\n", done.stderr[-2000:]
