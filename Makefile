@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all lint bench figures clean
+.PHONY: demo test test-all test-triton lint bench figures clean
 
 demo: $(VENV)/.demo
 	$(BIN)/penex compare
@@ -16,6 +16,11 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest -n 2
 
+# The GPU kernels in Triton's interpreter: 640 MB, so not a part of the others.
+test-triton: $(VENV)/.dev
+	$(PIP) --no-deps triton==3.6.0
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/test_triton.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -24,11 +29,14 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.imports
-	$(BIN)/python -m benchmarks.loss
+	$(BIN)/penex bench
+	$(BIN)/python -m benchmarks.training
 
 figures: $(VENV)/.demo
 	$(BIN)/python examples/boosting_view.py
 	$(BIN)/python examples/divergence.py
+	$(BIN)/penex bench
+	cp runs/bench/bench.png docs/images/
 	$(BIN)/penex compare
 	cp runs/digits/curves.png docs/images/
 	$(BIN)/penex compare --seeds 5 --train-size 100 300 900

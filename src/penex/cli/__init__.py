@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import tyro
 
 from penex.cli import training
+from penex.cli.benchmarking import bench
 from penex.cli.reading import data
 from penex.cli.reporting import report
 from penex.cli.training import compare, train
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "predict": predict,
     "export": export,
     "data": data,
+    "bench": bench,
     "doctor": doctor,
 }
 

@@ -44,15 +44,22 @@ def write_all(results: Results) -> list[Path]:
             (results.folder / f"{name}.{kind}").unlink(missing_ok=True)
     written = []
     for name, draw in drawings:
-        with _style():
-            figure = draw(results)
-            for kind in _KINDS:
-                buffer = io.BytesIO()
-                options = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 150}
-                figure.savefig(buffer, format=kind, **options)
-                path = results.folder / f"{name}.{kind}"
-                files.write(path, buffer.getvalue())
-                written.append(path)
+        written += drawn(results.folder, name, lambda draw=draw: draw(results))  # type: ignore[misc]
+    return written
+
+
+def drawn(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
+    """Draw a figure in our style and write it as PNG and SVG; the files."""
+    written = []
+    with _style():
+        figure = draw()
+        for kind in _KINDS:
+            buffer = io.BytesIO()
+            options = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 150}
+            figure.savefig(buffer, format=kind, **options)
+            path = folder / f"{name}.{kind}"
+            files.write(path, buffer.getvalue())
+            written.append(path)
     return written
 
 

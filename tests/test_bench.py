@@ -1,0 +1,110 @@
+"""penex bench measures what it says, and says it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from penex import cli
+from penex.lab import bench
+from penex.lab.errors import LabError
+from penex.report import costs
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[bench.Row]:
+    sizes = [bench.Size(4, 3), bench.Size(2, 50)]
+    with bench.threads(1):
+        return bench.measure(
+            sizes, CPU, torch.float32, 0.001, compiled=False, tell=lambda line: None
+        )
+
+
+def test_every_loss_at_every_size_and_pass(rows: list[bench.Row]) -> None:
+    names = list(bench.contestants(CPU, compiled=False))
+    seen = [(row["size"], row["pass"], row["loss"]) for row in rows]
+    assert seen == [
+        (size, kind, name)
+        for size in ("4x3", "2x50")
+        for kind in ("forward", "forward+backward")
+        for name in names
+    ]
+    for row in rows:
+        low, high = row["quartiles"]
+        assert 0 < low <= row["seconds"] <= high
+        assert row["floors"] > 0
+    assert all(row["ratio"] == 1 for row in rows if row["loss"] == bench.BASE)
+    used = {row["loss"]: row["implementation"] for row in rows if "implementation" in row}
+    assert used == {"PENEX": "eager", "PENEX, plain formula": "reference"}
+
+
+def test_the_losses_that_are_timed_agree() -> None:
+    """What is faster computes the same: the three ways to PENEX, over some steps."""
+    made = {k: make() for k, make in bench.contestants(CPU, compiled=False).items()}
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        logits = torch.randn(8, 5, generator=generator)
+        target = torch.randint(5, (8,), generator=generator)
+        values = [made[name](logits, target) for name in made if name.startswith("PENEX")]
+        assert len(values) == 3
+        torch.testing.assert_close(values, [values[0]] * 3)
+
+
+def test_a_call_that_takes_longer_is_measured_as_longer() -> None:
+    small, large = torch.ones(10), torch.ones(3_000_000)
+    times = bench.take_turns({"small": small.exp, "large": large.exp}, 0.01, CPU)
+    assert min(times["large"]) > max(times["small"][:1])
+    assert len(times["large"]) == len(times["small"]) >= 5
+
+
+def test_what_does_not_fit_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("penex.lab.environment.free_memory", lambda: 10**9)
+    found = bench.measure(
+        [bench.Size(8192, 128_256)], CPU, torch.float32, 0.001, compiled=False, tell=said.append
+    )
+    assert found == []
+    assert said == ["8192x128256 is left out: it needs 25 GB, 1 are free."]
+
+
+def test_a_step_is_measured_under_both_losses() -> None:
+    found = bench.training_steps(CPU, 0.001)
+    assert [row["loss"] for row in found] == [bench.BASE, "PENEX"]
+    assert all(row["seconds"] > 0 for row in found)
+
+
+def test_the_command_writes_a_record_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["bench", "--sizes", "4x3", "--seconds", "0.001", "--no-step", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "4x3, forward+backward" in printed
+    assert "x cross-entropy" in printed
+    record = json.loads((tmp_path / "bench.json").read_text())
+    assert record["command"].startswith("penex bench --sizes 4x3")
+    assert record["environment"]["torch"] == torch.__version__
+    assert costs.text(record["rows"]) in printed
+    assert (tmp_path / "bench.png").stat().st_size > 10_000
+    assert torch.get_num_threads() >= 1
+
+
+@pytest.mark.parametrize("text", ["64", "64x", "x10", "0x10", "64x10x2", "ax3"])
+def test_a_wrong_size_is_one_sentence(text: str) -> None:
+    with pytest.raises(LabError, match="A size is ROWSxCLASSES"):
+        bench.Size.parse(text)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--seconds", "0"], ["--threads", "0"], ["--sizes", "9"], ["--device", "abacus"]]
+)
+def test_wrong_options_end_with_2(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", *arguments, "--out", str(tmp_path / "x")])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("penex: ")
+    assert not (tmp_path / "x").exists()
