@@ -10,30 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from penex.lab import environment, files, tasks
-from penex.lab.compare import LISTING, Comparison, compare
+from penex.lab.compare import FIVE, LISTING, Comparison, compare
 from penex.lab.data.noise import LabelNoise
 from penex.lab.records import Record
-from penex.lab.runs import Run, Treatment
+from penex.lab.runs import LossSpec, Run, Treatment
 from penex.lab.scores import slim
 from penex.lab.training import Hooks
 
-# The values in the authors' configurations; our two extras have their defaults.
-TUNED = {
-    "cifar10": (
-        "ce", "label_smoothing:epsilon=0.039", "confidence_penalty:lambda_=0.25",
-        "focal:gamma=2.74", "penex:alpha=0.03", "ce_zloss", "unnormalised",
-    ),
-    "cifar10_noisy": (
-        "ce", "label_smoothing:epsilon=0.18", "confidence_penalty:lambda_=0.39",
-        "focal:gamma=4.59", "penex:alpha=0.025", "ce_zloss", "unnormalised",
-    ),
-}  # fmt: skip
+NAMES = ("cifar10", "cifar10_noisy")
+LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
+
+
+def authors(task: tasks.Task) -> list[str]:
+    """The losses of the table with the values in the authors' configurations."""
+    return [str(LossSpec(name, dict(task.tuned.get(name, {})))) for name in LOSSES]
 
 
 def main() -> None:
     """Train what is missing, then keep the small form."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=TUNED)
+    parser.add_argument("task", choices=NAMES)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--slim", type=Path)
@@ -54,7 +50,7 @@ def main() -> None:
         treatment = Treatment(LabelNoise(0.1, options.noise_kind))
     comparison = Comparison(
         task,
-        tuple(options.losses or TUNED[options.task]),
+        tuple(options.losses or authors(task)),
         options.seeds,
         (options.train_size,) if options.train_size else (),
         {"epochs": options.epochs} if options.epochs else {},

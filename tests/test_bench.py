@@ -91,7 +91,7 @@ def test_the_command_writes_a_record_and_a_picture(
     assert torch.get_num_threads() >= 1
 
 
-@pytest.mark.parametrize("text", ["64", "64x", "x10", "0x10", "64x10x2", "ax3"])
+@pytest.mark.parametrize("text", ["64", "64x", "x10", "0x10", "64x10x2", "ax3", "²x10"])
 def test_a_wrong_size_is_one_sentence(text: str) -> None:
     with pytest.raises(LabError, match="A size is ROWSxCLASSES"):
         bench.Size.parse(text)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -110,21 +111,94 @@ def test_backward_twice_and_of_itself(taken: list[bool]) -> None:
     assert all(taken)
 
 
-@pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_logits_may_change_in_place_after_the_loss(impl: str) -> None:
-    """As with cross-entropy; only the fast path's second derivative has to refuse."""
+@pytest.mark.parametrize("changed", ["logits", "target"])
+def test_a_change_in_place_before_the_backward_pass_is_an_error(changed: str) -> None:
+    """Never a wrong gradient: autograd says so, for either of the two."""
+    leaf, target = batch(3, (4, 3), torch.float64)
+    logits = 1 * leaf.requires_grad_()
+    value = penex.PENEX(0.1)(logits, target)
+    with torch.no_grad():
+        (logits if changed == "logits" else target).mul_(0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.backward()
+
+
+def test_nothing_is_kept_after_the_backward_pass() -> None:
+    """Whoever adds up losses keeps no logits alive, and a second pass without them is an error."""
     leaf, target = batch(3, (4, 3), torch.float64)
     leaf.requires_grad_()
-    loss = penex.PENEX(0.1, rho=0.2, impl=impl)
-    (expected,) = torch.autograd.grad(loss(leaf, target), leaf)
-    logits = 1 * leaf
-    value = loss(logits, target)
-    logits.mul_(2)
-    (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True)
-    torch.testing.assert_close(gradient, expected)
-    if impl == "auto":
-        with pytest.raises(RuntimeError, match="changed in place after the loss was computed"):
-            torch.autograd.grad(value, leaf, create_graph=True)
+    loss, total, kept = penex.PENEX(0.1), torch.zeros(()), []
+    for _ in range(3):
+        logits = 1 * leaf
+        kept.append(weakref.ref(logits))
+        value = loss(logits, target)
+        value.backward()
+        total = total + value
+    del logits, value
+    assert [reference() for reference in kept] == [None] * 3
+    value = loss(1 * leaf, target)
+    value.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        value.backward()
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)])
+def test_gradcheck_with_the_state_of_one_batch(weight: Tensor | None) -> None:
+    """torch.autograd.gradcheck also asks for the same bits from a second backward pass."""
+    leaf, target = batch(3, (4, 3), torch.float64)
+    leaf.requires_grad_()
+    loss = penex.PENEX(0.3, rho=0.3, weight=weight)
+    assert torch.autograd.gradcheck(lambda f: loss(f, target), leaf)
+    assert torch.autograd.gradgradcheck(lambda f: loss(f, target).square(), leaf)
+
+
+def test_nothing_of_another_mode_stays_behind() -> None:
+    """A default device, a transform or a trace must not reach the constants that are kept."""
+    logits, target = batch(3, (4, 3), torch.float32)
+    expected = penex.PENEX(0.123, rho=0.3, impl="reference")(logits, target)
+    loss = penex.PENEX(0.123, rho=0.3)
+    with torch.device("meta"):
+        torch.testing.assert_close(loss(logits, target), expected)
+    functionalized: Any = torch.func.functionalize(lambda: loss(logits, target))
+    torch.testing.assert_close(functionalized(), expected)
+    torch.testing.assert_close(loss(logits, target), expected)
+
+
+def test_a_trace_follows_its_inputs() -> None:
+    logits, target = batch(3, (4, 3), torch.float32)
+    loss = penex.PENEX(0.1, rho=0.3).eval()
+    expected = loss(2 * logits, target)
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = make_fx(loss)(logits, target)
+    torch.testing.assert_close(traced(2 * logits, target), expected)
+
+
+def test_many_gradients_at_once() -> None:
+    logits, target = batch(3, (4, 3), torch.float64)
+    leaf = logits.requires_grad_()
+    value = penex.PENEX(0.1, rho=0.3)(leaf, target)
+    (one,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    factors = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    (both,) = torch.autograd.grad(value, leaf, factors, is_grads_batched=True)
+    torch.testing.assert_close(both, factors.view(2, 1, 1) * one)
+
+
+@pytest.mark.parametrize("large", [3e38, math.inf])
+def test_weights_that_overflow_leave_rho_alone(large: float) -> None:
+    logits, target = batch(3, (6, 3), torch.float32)
+    loss = penex.PENEX(0.1, weight=torch.tensor([1.0, 1.0, large]))
+    target[0], target[1] = 2, 2
+    loss(logits, target)
+    assert loss.rho.item() == 0
+
+
+def test_a_target_without_a_batch_is_torchs_error() -> None:
+    logits = torch.zeros(1, 4)
+    with pytest.raises(ValueError):  # noqa: PT011  (torch's sentence, not ours)
+        torch.nn.CrossEntropyLoss()(logits, torch.tensor(1))
+    with pytest.raises(ValueError, match="target"):
+        penex.PENEX()(logits, torch.tensor(1))
 
 
 def test_a_view_of_a_larger_tensor_is_read_right(taken: list[bool]) -> None:

@@ -347,6 +347,46 @@ def test_a_pack_too_large_for_the_memory_is_halved(
         packing.train([planned("ce", 9)], tmp_path, CPU, training.Hooks(), nobody, 8)
 
 
+def test_what_ended_before_the_memory_did_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One diverged in the first epoch; in the second the memory runs out."""
+    some = [planned(loss, 0, batch_size=32) for loss in ("ce", "ex:alpha=1000", "penex")]
+    gone = Record.of(tmp_path, some[1].config)
+    step_of = Pack.step
+    ended: list[bytes] = []
+
+    def step(pack: Pack, *arguments: Tensor) -> None:
+        if len(pack) > 2 and gone.is_done:
+            ended[:] = [(gone.folder / "done.json").read_bytes()]
+            raise torch.OutOfMemoryError
+        step_of(pack, *arguments)
+
+    monkeypatch.setattr(Pack, "step", step)
+    finished = []
+    packing.train(
+        some, tmp_path, CPU, training.Hooks(), lambda run, record, reused: finished.append(run), 8
+    )
+    assert ended == [(gone.folder / "done.json").read_bytes()]
+    assert sorted(map(str, finished)) == sorted(map(str, some))
+
+
+def test_a_member_that_diverged_does_not_keep_the_others_from_being_saved(tmp_path: Path) -> None:
+    some = [planned(loss, 0, batch_size=32, epochs=3) for loss in ("ce", "ex:alpha=1000")]
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 10  # within the third epoch
+
+    with pytest.raises(Interrupted):
+        packing.train(some, tmp_path, CPU, training.Hooks(stop=stop), nobody, 8)
+    assert Record.of(tmp_path, some[1].config).is_done
+    place = Record.of(tmp_path, some[0].config).checkpoint / "position.json"
+    assert json.loads(place.read_text())["step"] > 0
+
+
 def test_small_models_are_packed_by_themselves() -> None:
     run = planned("ce", 0)
     assert packing.size_for(CPU, None, run) == 16

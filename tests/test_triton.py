@@ -211,6 +211,44 @@ def test_a_second_derivative_and_a_second_backward() -> None:
     torch.testing.assert_close(seconds[0], seconds[1], rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_gradient_that_depends_on_the_logits_is_differentiated_once(reduction: str) -> None:
+    logits, target = batch(1, (4, 3), torch.float32, "hard")
+    found = []
+    for impl in ("triton", "reference"):
+        loss = penex.PENEX(0.7, rho=0.3, impl=impl, reduction=reduction).to(DEVICE)
+        leaf = logits.clone().requires_grad_()
+        (first,) = torch.autograd.grad(loss(leaf, target).square().sum(), leaf, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), leaf)
+        found.append((first, second))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_many_gradients_at_once() -> None:
+    logits, target = batch(1, (4, 3), torch.float32, "hard")
+    leaf = logits.requires_grad_()
+    value = penex.PENEX(0.1, rho=0.3, impl="triton").to(DEVICE)(leaf, target)
+    (one,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    factors = torch.tensor([1.0, -2.0], device=DEVICE)
+    (both,) = torch.autograd.grad(value, leaf, factors, is_grads_batched=True)
+    torch.testing.assert_close(both, factors.view(2, 1, 1) * one)
+
+
+def test_nobodys_parameter_is_overwritten() -> None:
+    """Leaves, their views, and logits that overlap get a gradient of their own."""
+    _, target = batch(2, (6, 5), torch.float32, "hard")
+    leaf = torch.randn(6, 5, device=DEVICE, requires_grad=True)
+    row = torch.randn(1, 5, device=DEVICE, requires_grad=True)
+    for logits, owner in ((leaf, leaf), (leaf.view(6, 5), leaf), ((1 * row).expand(6, 5), row)):
+        before = owner.detach().clone()
+        results = []
+        for overwrite in (False, True):
+            loss = penex.PENEX(rho=0.2, impl="triton", overwrite_logits=overwrite).to(DEVICE)
+            results.append(torch.autograd.grad(loss(logits, target), owner, retain_graph=True)[0])
+        assert torch.equal(results[0], results[1])
+        assert torch.equal(owner, before)
+
+
 def test_the_gradient_may_take_the_place_of_the_logits() -> None:
     logits, target = batch(2, (6, 5), torch.float32, "hard")
     weight = torch.randn(5, 5, device=DEVICE, requires_grad=True)

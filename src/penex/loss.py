@@ -58,8 +58,9 @@ class PENEX(PenalisedLoss):
             target that is no class makes the loss NaN under triton, where the others (and torch's
             cross-entropy) stop with a device-side assert.
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
-            in memory. Only for logits that nothing else needs in its backward pass (the output of
-            a linear layer, say); where something does, autograd raises an error.
+            in memory. Only for logits that nobody reads after the backward pass (take the accuracy
+            before) and that nothing else needs in its own: there autograd raises an error. Leaves
+            and logits with gaps or overlaps are never overwritten.
 
     Attributes:
         alpha: the sensitivity; it travels in the state_dict.
@@ -162,6 +163,7 @@ class PENEX(PenalisedLoss):
             and logits.dim() > 1
             and logits.dtype in targets.LOGIT_DTYPES
             and target.dtype == torch.int64
+            and target.dim() == logits.dim() - 1
             and target.numel() * logits.shape[1] == logits.numel()
             and target.shape[1:] == logits.shape[2:]
             and self._buffers["rho"].is_cpu  # type: ignore[union-attr]
@@ -170,7 +172,7 @@ class PENEX(PenalisedLoss):
             and self.accumulate == 1
             and self.reduction != "none"
             and not (self.training and self.shares_batches())
-            and not _is_transformed(logits, target)
+            and not _is_transformed()
         )
 
     def _is_fusible(self, logits: Tensor, target: Tensor) -> bool:
@@ -202,7 +204,7 @@ class PENEX(PenalisedLoss):
             )
             and 0 <= self.label_smoothing <= 1
             and _kernels().fits(logits)
-            and (torch.compiler.is_compiling() or not _is_transformed(logits, target))
+            and (torch.compiler.is_compiling() or not _is_transformed())
         )
 
     def _fused(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -211,9 +213,8 @@ class PENEX(PenalisedLoss):
         self.follow(logits)
         weight = None if self.weight is None else self.weight.contiguous()
         limit = F.exp_limit(logits.numel(), torch.float32)
-        rest = fused.Options(
-            self.alpha, limit, self.ignore_index, self.label_smoothing, self.overwrite_logits
-        )
+        overwrite = self.overwrite_logits and _is_disposable(logits)
+        rest = fused.Options(self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite)
         sums = fused.rows(logits, target, weight, *rest[:4])
         if (
             self.reduction != "none"
@@ -284,7 +285,20 @@ def _kernels() -> Any:
     return fused
 
 
-def _is_transformed(logits: Tensor, target: Tensor) -> bool:
-    """Whether torch.func or forward-mode differentiation is at work: they need plain operations."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return forward_ad._current_level >= 0 or wrapped(logits) or wrapped(target)
+def _is_disposable(logits: Tensor) -> bool:
+    """Whether logits may be overwritten: a result, dense, and no view of someone's parameter."""
+    base = logits if logits._base is None else logits._base
+    return not base.is_leaf and logits.is_contiguous()
+
+
+def _is_transformed() -> bool:
+    """Whether someone watches or rewrites the operations: then they must be plain ones.
+
+    torch.func, forward-mode differentiation, a dispatch mode (make_fx, fake tensors), jit.trace.
+    """
+    return (
+        forward_ad._current_level >= 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+    )

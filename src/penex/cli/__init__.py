@@ -13,6 +13,7 @@ from penex.cli.benchmarking import bench
 from penex.cli.reading import data
 from penex.cli.reporting import report
 from penex.cli.training import compare, train
+from penex.cli.tuning import tune
 from penex.cli.using import export, predict
 from penex.lab.errors import Interrupted, LabError
 
@@ -29,6 +30,7 @@ def doctor() -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": compare,
     "train": train,
+    "tune": tune,
     "report": report,
     "predict": predict,
     "export": export,

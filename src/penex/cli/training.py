@@ -3,10 +3,11 @@
 import contextlib
 import os
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from penex.cli.options import (
     NO_DATA,
@@ -18,6 +19,7 @@ from penex.cli.options import (
     Sizes,
     TaskName,
     Tracker,
+    hinted,
 )
 from penex.lab.compare import FIVE, Comparison
 from penex.lab.errors import LabError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from penex.lab.records import Record
     from penex.lab.runs import Run
+    from penex.lab.tasks import Task
     from penex.lab.training import Hooks
 
 
@@ -43,6 +46,8 @@ def compare(
     save_seconds: float = 30.0,
     track: Tracker = None,
     pack: str = "auto",
+    tuned: bool = False,
+    storage: Annotated[str | None, hinted("URL", "(default: the journal in OUT/TASK)")] = None,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
 ) -> None:
@@ -61,16 +66,21 @@ def compare(
         save_seconds: how often to save a checkpoint while training.
         track: also log to tensorboard or wandb.
         pack: how many models to train at once: a number, off, or auto for what pays.
+        tuned: give each loss the best value of its study (penex tune), else the authors', else the
+            default, and say which.
+        storage: where the studies are, for --tuned.
         own: data.
         recipe: changes.
     """
     from penex.lab.compare import compare as carry_out
 
     chosen = own.task(task)
+    if tuned:
+        losses = _tuned(chosen, losses, storage, out)
     comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), own.treatment())
     planned = comparison.runs()
     began = time.monotonic()
-    with _session(device, track, out, len(planned), save_seconds) as session:
+    with open_session(device, track, out, len(planned), save_seconds) as session:
         listing = carry_out(
             comparison,
             out,
@@ -78,7 +88,7 @@ def compare(
             command=command_line(),
             hooks=session.hooks,
             done=session.done,
-            pack=_pack_size(pack),
+            pack=pack_size(pack),
         )
     if writes():
         _report(out / chosen.name, listing, time.monotonic() - began)
@@ -117,7 +127,7 @@ def train(
 
     spec = runs.LossSpec.parse(loss)
     run = runs.plan(own.task(task), spec, seed, train_size, recipe.given(), own.treatment())
-    with _session(device, track, out, 1, save_seconds) as session:
+    with open_session(device, track, out, 1, save_seconds) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)
         session.done(run, record, reused)
@@ -131,11 +141,24 @@ def train(
         print(f"Record: {record.folder}")
 
 
-def _pack_size(text: str) -> int | None:
+def _tuned(
+    task: "Task", losses: tuple[str, ...], storage: str | None, out: Path
+) -> tuple[str, ...]:
+    """The losses with their tuned values; says where each came from."""
+    from penex.lab.tuning.values import tuned
+
+    found = tuned(task, losses, storage, out / task.name)
+    if writes():
+        for one in found:
+            print(f"{one.loss}: {one.source}", file=sys.stderr)
+    return tuple(one.loss for one in found)
+
+
+def pack_size(text: str) -> int | None:
     """What --pack says: None is auto."""
     if text in ("auto", "off"):
         return None if text == "auto" else 1
-    if not text.isdigit() or not 1 <= int(text) <= _MOST_PACKED:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_PACKED:
         raise LabError(f"--pack is auto, off, or a number from 1 to {_MOST_PACKED}; got {text!r}.")
     return int(text)
 
@@ -156,18 +179,19 @@ def writes() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-class _Session(NamedTuple):
+class Session(NamedTuple):
     """What a command that trains needs."""
 
     device: "torch.device"
     hooks: "Hooks"
     done: "Callable[[Run, Record, bool], None]"
+    say: "Callable[[str], None]"
 
 
 @contextlib.contextmanager
-def _session(
+def open_session(
     device: str, track: str | None, out: Path, total: int, save_seconds: float
-) -> Iterator[_Session]:
+) -> Iterator[Session]:
     """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C."""
     from penex.lab import environment
     from penex.lab.engine import ranks
@@ -197,7 +221,7 @@ def _session(
         stoppable() as stop,
         contextlib.closing(tracker),
     ):
-        yield _Session(place, Hooks(begin, epoch, stop, save_seconds), done)
+        yield Session(place, Hooks(begin, epoch, stop, save_seconds), done, watch.say)
 
 
 def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:

@@ -89,14 +89,16 @@ def sums(
     if mass is not None:
         parts = own.mul_(mass), powers.sum(1, keepdim=True).mul_(mass), mass
         ex, se, total = (part.sum().item() for part in parts)
-        if not (ex > 0 and se > 0 and total > 0):
+        if not all(0 < value < math.inf for value in (ex, se, total)):
             return None
     return Sums(ex, se, total, index, own, powers, mass, result)
 
 
 @functools.lru_cache(maxsize=128)
 def _constant(value: float, dtype: torch.dtype) -> Tensor:
-    return torch.tensor(value, dtype=dtype)  # a Python number costs twice the time of a tensor
+    # A Python number costs twice the time of a tensor. The device is said, since a user may have
+    # another default; under a transform or a mode we are not called.
+    return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 @functools.lru_cache(maxsize=128)
@@ -120,45 +122,45 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, given: tuple[Sums, float, float, float]) -> Tensor:
         batch, alpha, rho, divisor = given
-        ctx.own = batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
+        batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
+        # Only a second backward pass, or a derivative of this one, reads the logits again.
+        ctx.save_for_backward(logits, batch.label, batch.own)
         ctx.powers = batch.powers
-        ctx.rest = batch.label, batch.mass, alpha, rho, divisor
-        # Only a second backward pass or derivative reads the logits again. They are not saved as
-        # an input is, so that changing them in place after the loss is as legal as with
-        # cross-entropy.
-        ctx.logits, ctx.version, ctx.dtype = logits, logits._version, logits.dtype
+        ctx.rest = batch.mass, alpha, rho / divisor, divisor
         return _value(batch, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        gradient = ctx.powers
-        if gradient is None or torch.is_grad_enabled():
-            return (grad * _gradient_again(ctx)).to(ctx.dtype), None
+        logits, index, own = ctx.saved_tensors
+        gradient: Tensor | None = ctx.powers
+        if gradient is None or torch.is_grad_enabled() or is_batched(grad):
+            unit = _gradient_again(logits, index, *ctx.rest)
+            return (grad * unit).to(logits.dtype), None
         ctx.powers = None  # the exponentials become the gradient, and it is nobody else's then
-        index, mass, _, rho, divisor = ctx.rest
-        gradient.mul_(rho / divisor)
+        mass, _, scale, _ = ctx.rest
+        gradient.mul_(scale)
         if mass is not None:
             gradient.mul_(mass)
-        gradient.scatter_add_(1, index, ctx.own)
-        scale = grad.item()
-        if scale != 1:
-            gradient.mul_(scale)
-        return gradient if gradient.dtype == ctx.dtype else gradient.to(ctx.dtype), None
+        gradient.scatter_add_(1, index, own)
+        outer = grad.item()
+        if outer != 1:
+            gradient.mul_(outer)
+        return gradient if gradient.dtype == logits.dtype else gradient.to(logits.dtype), None
 
 
-def _gradient_again(ctx: Any) -> Tensor:
-    """The gradient by operations that can be differentiated, from the logits as they were."""
-    logits: Tensor = ctx.logits
-    index, mass, alpha, rho, divisor = ctx.rest
-    if logits._version != ctx.version:
-        raise RuntimeError(
-            "The logits were changed in place after the loss was computed; a second backward pass "
-            "or derivative needs them as they were."
-        )
+def is_batched(grad: Tensor) -> bool:
+    """Whether many gradients are asked for at once, by torch.func.vmap or its elder."""
+    kinds = torch._C._functorch
+    return kinds.is_batchedtensor(grad) or kinds.is_legacy_batchedtensor(grad)
+
+
+def _gradient_again(
+    logits: Tensor, index: Tensor, mass: Tensor | None, alpha: float, scale: float, divisor: float
+) -> Tensor:
+    """The gradient by operations that can be differentiated: the same ones, so the same bits."""
     wide = logits.float() if logits.dtype.itemsize == 2 else logits
-    own = -alpha * torch.exp(-alpha * wide.gather(1, index))
-    powers = rho * wide.exp()
+    own = torch.exp(-alpha * wide.gather(1, index))
+    powers = wide.exp() * scale
     if mass is not None:
         own, powers = own * mass, powers * mass
-    gradient: Tensor = powers.scatter_add(1, index, own) / divisor
-    return gradient
+    return powers.scatter_add(1, index, own * (-alpha / divisor))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from penex import functional as F
 from penex import targets
-from penex.kernels import triton
+from penex.kernels import eager, triton
 
 # As operators: torch.compile sees one node each, and traces through the code around them.
 
@@ -150,8 +150,11 @@ class Loss(torch.autograd.Function):
         tensors = logits, target, weight, sums, grads[0], numbers
         if torch.compiler.is_compiling():
             out = _gradient_op(*tensors, *rest)
-        elif torch.is_grad_enabled():
-            out = _gradient_again(logits, target, weight, grads[0], numbers, options)
+        elif torch.is_grad_enabled() or eager.is_batched(grads[0]):
+            unit = _gradient_again(logits, target, weight, numbers, options)
+            # A row's loss is a function of its own logits: its gradient is a factor.
+            outer = grads[0].unsqueeze(1) if grads[0].dim() else grads[0]
+            out = (outer * unit).to(logits.dtype)
         else:
             out = logits.detach() if options.overwrite else torch.empty_like(logits)
             triton.launch_gradient(*tensors, out, *rest)
@@ -161,24 +164,21 @@ class Loss(torch.autograd.Function):
 
 
 def _gradient_again(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    grad: Tensor,
-    numbers: Tensor,
-    options: Options,
+    logits: Tensor, target: Tensor, weight: Tensor | None, numbers: Tensor, options: Options
 ) -> Tensor:
-    """The gradient by the plain formula, which can be differentiated."""
-    batch = targets.read(
-        logits,
-        target,
-        weight=weight,
-        ignore_index=options.ignore_index,
-        label_smoothing=options.smoothing,
-    )
-    ex, se = F.terms(batch, options.alpha)
-    values = (ex + numbers[1] * se) / numbers[2]
-    (found,) = torch.autograd.grad((grad * values).sum(), logits, create_graph=True)
+    """The gradient of the rows' sum by the plain formula, which can be differentiated."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        batch = targets.read(
+            logits,
+            target,
+            weight=weight,
+            ignore_index=options.ignore_index,
+            label_smoothing=options.smoothing,
+        )
+        ex, se = F.terms(batch, options.alpha)
+        values = (ex + numbers[1] * se) / numbers[2]
+        (found,) = torch.autograd.grad(values.sum(), logits, create_graph=again)
     return found
 
 

@@ -212,13 +212,14 @@ def launch_rows(
     out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
     soft = target.dim() == 2
     block, warps = block_of(classes)
-    _rows_kernel[(rows,)](
-        logits, target, logits if weight is None else weight, out, rows, classes,
-        *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-        alpha, limit, ignore_index, smoothing,
-        SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0,
-        BLOCKS=triton.cdiv(classes, block), BLOCK=block, num_warps=warps,
-    )  # fmt: skip
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        _rows_kernel[(rows,)](
+            logits, target, logits if weight is None else weight, out, rows, classes,
+            *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
+            alpha, limit, ignore_index, smoothing,
+            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0,
+            BLOCKS=triton.cdiv(classes, block), BLOCK=block, num_warps=warps,
+        )  # fmt: skip
     return out
 
 
@@ -238,11 +239,12 @@ def launch_finish(
     out = torch.empty(3, dtype=torch.float32, device=sums.device)
     rows = sums.shape[1]
     block = min(4096, max(16, triton.next_power_of_2(rows)))
-    _finish_kernel[(1,)](
-        sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
-        FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
-        BLOCKS=triton.cdiv(rows, block), BLOCK=block, num_warps=4,
-    )  # fmt: skip
+    with torch.cuda.device_of(sums):  # type: ignore[no-untyped-call]
+        _finish_kernel[(1,)](
+            sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
+            FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
+            BLOCKS=triton.cdiv(rows, block), BLOCK=block, num_warps=4,
+        )  # fmt: skip
     return out
 
 
@@ -262,10 +264,11 @@ def launch_gradient(
     rows, classes = logits.shape
     soft = target.dim() == 2
     block, warps = block_of(classes)
-    _gradient_kernel[(rows, triton.cdiv(classes, block))](
-        logits, target, logits if weight is None else weight, sums, grad, numbers, out,
-        rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-        grad.stride(0) if grad.dim() else 0, *out.stride(), alpha, limit, smoothing,
-        SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
-        num_warps=warps,
-    )  # fmt: skip
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        _gradient_kernel[(rows, triton.cdiv(classes, block))](
+            logits, target, logits if weight is None else weight, sums, grad, numbers, out,
+            rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
+            grad.stride(0) if grad.dim() else 0, *out.stride(), alpha, limit, smoothing,
+            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
+            num_warps=warps,
+        )  # fmt: skip

@@ -57,7 +57,7 @@ class Size:
     def parse(cls, text: str) -> "Size":
         """Read ROWSxCLASSES."""
         parts = text.split("x")
-        if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
+        if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
             raise LabError(f"A size is ROWSxCLASSES, like 64x10; got {text!r}.")
         return cls(*(int(part) for part in parts))
 

@@ -146,7 +146,12 @@ def _train_pack(
     except torch.OutOfMemoryError:
         if len(names) == 1:
             raise
-        half = math.ceil(len(runs) / 2)
+        for run in runs:
+            record = Record.of(out, run.config)
+            if record.is_done:  # it ended before the memory did
+                done(run, record, False)
+        runs = [run for run in runs if not Record.of(out, run.config).is_done]
+        half = max(1, math.ceil(len(runs) / 2))
         print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -217,7 +222,7 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
             for member in members:
                 member.position.step = i + 1
             if i + 1 < steps and (hooks.stop() or time.monotonic() - saved >= hooks.save_seconds):
-                if _all_well(pack, history[: i + 1]):
+                if _all_well(pack, members, history[: i + 1]):
                     save()
                 if hooks.stop():
                     raise Interrupted
@@ -233,9 +238,10 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
             training.finish(member.run, member.record, member.learner, member.data, outcome, 0.0)
 
 
-def _all_well(pack: Pack, history: Tensor) -> bool:
-    """Whether no model has gone bad since the last look."""
-    return bool(history[..., 0].isfinite().all() & pack.theta.isfinite().all())
+def _all_well(pack: Pack, members: list[Member], history: Tensor) -> bool:
+    """Whether no model that is still trained has gone bad since the last look."""
+    alive = [k for k, member in enumerate(members) if member.alive]
+    return bool(history[:, alive, 0].isfinite().all() & pack.theta[alive].isfinite().all())
 
 
 def _end_of_epoch(

@@ -49,6 +49,9 @@ class Watcher(Protocol):
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """A run is over, or was already."""
 
+    def say(self, text: str) -> None:
+        """Say something beside the progress."""
+
 
 class Silent:
     """The watcher of the processes that do not write."""
@@ -68,6 +71,9 @@ class Silent:
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Nothing."""
 
+    def say(self, text: str) -> None:
+        """Nothing."""
+
 
 class Lines(Silent):
     """Progress as plain lines, for logs: one a run, and one now and then while runs train."""
@@ -79,7 +85,7 @@ class Lines(Silent):
 
     def __exit__(self, *_: object) -> None:
         if self.reused:
-            self._say(f"{self.reused} of {self.total} runs were there already.")
+            self.say(f"{self.reused} of {self.total} runs were there already.")
 
     def begin(self, run: Run, epochs: int) -> None:
         """Say that a run is resumed."""
@@ -87,14 +93,14 @@ class Lines(Silent):
         self.training += 1
         if epochs:
             place = self.number + self.training
-            self._say(f"[{place}/{self.total}] {_name(run)}: resumed after epoch {epochs}")
+            self.say(f"[{place}/{self.total}] {_name(run)}: resumed after epoch {epochs}")
 
     def epoch(self, run: Run, line: Json) -> None:
         """Say where a run is, or the pack that it is part of, if nothing was said for a while."""
         if time.monotonic() - self.spoke >= _LINE_SECONDS:
             together = f", {self.training} runs packed" if self.training > 1 else ""
             place = f"[{self.number + 1}/{self.total}]"
-            self._say(f"{place} {_name(run)}{together}: {_progress(run, line)}")
+            self.say(f"{place} {_name(run)}{together}: {_progress(run, line)}")
 
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Say how a run ended, if it was trained now."""
@@ -103,9 +109,10 @@ class Lines(Silent):
         if reused:
             self.reused += 1
         else:
-            self._say(f"[{self.number}/{self.total}] {_name(run)}: {_ending(record)}")
+            self.say(f"[{self.number}/{self.total}] {_name(run)}: {_ending(record)}")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Say it in a line of its own."""
         print(text, file=self.file, flush=True)
         self.spoke = time.monotonic()
 
@@ -165,6 +172,10 @@ class Bars(Silent):
         done = record.done()
         if done["status"] == "diverged":
             self.console.print(f"{_name(run)} diverged: {done['reason']}", highlight=False)
+
+    def say(self, text: str) -> None:
+        """Print above the bars."""
+        self.console.print(text, highlight=False)
 
 
 def watcher(total: int, *, writes: bool) -> Watcher:

@@ -41,6 +41,7 @@ class Task:
         identity: what else decides a result: the checksum of a user's data, how they are read.
         rates: learning rates of losses that have their own.
         search: what is tuned for each loss, and between which edges.
+        tuned: the values in the authors' configurations, by loss and parameter.
         paper: the paper's numbers, by loss and metric.
     """
 
@@ -58,6 +59,7 @@ class Task:
     identity: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
+    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 

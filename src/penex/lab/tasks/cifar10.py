@@ -52,6 +52,20 @@ _NOISY = {
     "penex": dict(zip(_METRICS, (0.766, 0.716, 0.332, 0.131), strict=True)),
 }
 
+# The values in the authors' configurations.
+_TUNED = {
+    "label_smoothing": {"epsilon": 0.039},
+    "confidence_penalty": {"lambda_": 0.25},
+    "focal": {"gamma": 2.74},
+    "penex": {"alpha": 0.03},
+}
+_TUNED_NOISY = {
+    "label_smoothing": {"epsilon": 0.18},
+    "confidence_penalty": {"lambda_": 0.39},
+    "focal": {"gamma": 4.59},
+    "penex": {"alpha": 0.025},
+}
+
 TASK = Task(
     name="cifar10",
     title="CIFAR-10, the paper's network and recipe",
@@ -61,6 +75,7 @@ TASK = Task(
     build=cnn,
     recipe=PAPER["cifar10"],
     preprocessing={"kind": "images", "image_size": 32},
+    tuned=_TUNED,
     paper=_CLEAN,
 )
 
@@ -70,5 +85,6 @@ NOISY = dataclasses.replace(
     title="CIFAR-10 with a tenth of the training labels wrong",
     recipe=PAPER["cifar10_noisy"],
     label_noise=LabelNoise(0.1),
+    tuned=_TUNED_NOISY,
     paper=_NOISY,
 )

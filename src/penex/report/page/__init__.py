@@ -39,8 +39,16 @@ def write(results: Results, second: Results | None = None, path: Path | None = N
 
 def build(results: Results, second: Results | None = None) -> str:
     """The page as text; every figure and script is in it."""
+    context = _context(results, second)
+    for figure in _all_figures(context):
+        figure["svg"] = safe(figure["svg"])
+    context["legend"] = safe(context["legend"])
+    return render("page.html", context)
+
+
+def render(template: str, context: dict[str, Any]) -> str:
+    """A page from its template, with our style and script in it."""
     import jinja2
-    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
@@ -49,13 +57,16 @@ def build(results: Results, second: Results | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    context = _context(results, second)
-    for figure in _all_figures(context):
-        figure["svg"] = Markup(figure["svg"])
-    context["legend"] = Markup(context["legend"])
-    context["style"] = Markup((_HERE / "style.css").read_text() + _loss_colours())
-    context["script"] = Markup((_HERE / "script.js").read_text())
-    return environment.get_template("page.html").render(context)
+    style = safe((_HERE / "style.css").read_text() + _loss_colours())
+    script = safe((_HERE / "script.js").read_text())
+    return environment.get_template(template).render(context, style=style, script=script)
+
+
+def safe(text: str) -> str:
+    """Text that is HTML already, and ours."""
+    from markupsafe import Markup
+
+    return Markup(text)
 
 
 def _all_figures(context: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,144 @@
+"""The charts of a study."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penex.report import figures
+from penex.report.page.svg import Chart
+from penex.report.results import Metric
+
+if TYPE_CHECKING:
+    from penex.report.studies import Study, Trial
+
+_QUIET = "#7F7F7F"
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """From the best to what most trials reach: one that went astray must not squeeze the rest."""
+    low, high = min(values), float(np.quantile(values, 0.9))
+    room = 0.08 * (high - low) or abs(high) * 0.05 or 0.05
+    return low - room, high + room
+
+
+def _flipped(values: Sequence[float]) -> tuple[float, float]:
+    low, high = _limits([-value for value in values])
+    return -high, -low
+
+
+def _inside(value: float, limits: tuple[float, float]) -> float:
+    return min(max(value, limits[0]), limits[1])
+
+
+def _words(trial: "Trial") -> str:
+    values = ", ".join(f"{name} {value:.4g}" for name, value in trial.params.items())
+    return f"trial {trial.number}: {values}, validation cross-entropy {trial.value:.4f}"
+
+
+def history(study: "Study") -> str:
+    """The objective of each trial, and the best so far as a line; "" without a result."""
+    done = [trial for trial in study.completed if math.isfinite(trial.value)]
+    if not done:
+        return ""
+    y = _limits([trial.value for trial in done])
+    chart = Chart(
+        f"Validation cross-entropy of each trial of {study.title}, lower is better",
+        (-0.5, max(len(study.trials) - 0.5, 0.5)),
+        y,
+        "trial",
+        "cross-entropy, lower is better",
+    )
+    colour = figures.colour(study.loss)
+    best, line = math.inf, []
+    for trial in done:
+        best = min(best, trial.value)
+        line.append((float(trial.number), best))
+    chart.line(line, colour)
+    for trial in done:
+        chart.dot((trial.number, _inside(trial.value, y)), colour, _words(trial))
+    for trial in study.failed:
+        chart.dot((trial.number, y[1]), _QUIET, f"trial {trial.number} failed: {trial.reason}")
+    return chart.render()
+
+
+def against(study: "Study", name: str, metric: Metric) -> str:
+    """A validation metric over a parameter, a dot for each trial; "" without a result."""
+    points = [
+        (trial.params[name], float(value), trial)
+        for trial in study.completed
+        if (value := trial.validation.get(metric.name)) is not None
+    ]
+    if not points:
+        return ""
+    values = [value for _, value, _ in points]
+    y = _flipped(values) if metric.higher else _limits(values)
+    chart = Chart(
+        f"{metric.title} on the validation set over {name}, {metric.direction}",
+        study.search[name],
+        y,
+        name,
+        f"{metric.title}, {metric.direction}",
+        width=300,
+        height=200,
+    )
+    colour = figures.colour(study.loss)
+    for x, value, trial in points:
+        chart.dot((x, _inside(value, y)), colour, _words(trial))
+    if study.best is not None:
+        x = study.best.params[name]
+        chart.line([(x, y[0]), (x, y[1])], colour, dash="4 3")
+    return chart.render()
+
+
+def curves(study: "Study") -> str:
+    """The objective over the epochs, of the best trial and of the worst; "" without records."""
+    done = sorted(study.completed, key=lambda trial: trial.value)
+    ends = {"best": done[0], "worst": done[-1]} if len(done) > 1 else {}
+    lines = {
+        word: [
+            (float(line["epoch"]), float(value))
+            for line in trial.record.metrics()
+            if (value := line["validation"].get("cross_entropy")) is not None
+        ]
+        for word, trial in ends.items()
+        if trial.record.is_done
+    }
+    values = [value for line in lines.values() for _, value in line[len(line) // 5 :]]
+    if not values:
+        return ""
+    longest = max(line[-1][0] for line in lines.values() if line)
+    chart = Chart(
+        f"Validation cross-entropy of {study.title} over the epochs: the best trial is the solid "
+        "line, the worst the broken one",
+        (1, max(longest, 2)),
+        _limits(values),
+        "epoch",
+        "cross-entropy",
+    )
+    for word, line in lines.items():
+        chart.line(line, figures.colour(study.loss), dash="" if word == "best" else "4 3")
+    return chart.render()
+
+
+def sensitivity(studies: Sequence["Study"]) -> str:
+    """The share of each range that does as well as its best, as bars; "" if there is none."""
+    shares = [(study, share) for study in studies if (share := study.share_close()) is not None]
+    if not shares:
+        return ""
+    chart = Chart(
+        "Share of the search range within 0.01 of the best validation accuracy: "
+        + ", ".join(f"{study.title} {share:.0%}" for study, share in shares),
+        (-0.5, len(shares) - 0.5),
+        (0, 1),
+        ", ".join(study.title for study, _ in shares),
+        "share of the range",
+        x_ticks=(-1,),
+    )
+    for k, (study, share) in enumerate(shares):
+        chart.bar(
+            (k - 0.35, 0), (k + 0.35, share), figures.colour(study.loss),
+            f"{study.title}: {share:.0%}",
+        )  # fmt: skip
+    return chart.render()

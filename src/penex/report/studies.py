@@ -1,0 +1,229 @@
+"""Studies: what was tried, what came out, and how much the parameter matters."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import penex
+from penex import registry
+from penex.lab import files
+from penex.lab.records import Json, Record
+from penex.lab.tuning import ATTRIBUTE, OBJECTIVE
+from penex.report.page import render, safe
+from penex.report.page import study as charts
+from penex.report.results import METRICS
+
+NAME = "tuning.html"
+CLOSE = 0.01  # of accuracy: as good as the best
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial as a report shows it.
+
+    Attributes:
+        number: from 0.
+        params: what was tried.
+        validation: the metrics; empty if it failed or still runs.
+        test: likewise.
+        reason: why it failed; empty if it did not.
+        record: its folder.
+        state: ``complete``, ``fail`` or ``running``.
+    """
+
+    number: int
+    params: dict[str, float]
+    validation: Json
+    test: Json
+    reason: str
+    record: Record
+    state: str
+
+    @property
+    def value(self) -> float:
+        """The objective; NaN if there is none."""
+        found = self.validation.get(OBJECTIVE)
+        return math.nan if found is None else float(found)
+
+
+@dataclass
+class Study:
+    """The trials of a loss.
+
+    Attributes:
+        loss: its name.
+        search: the edges of each parameter.
+        identity: what the study was made with.
+        trials: in order.
+    """
+
+    loss: str
+    search: dict[str, tuple[float, float]]
+    identity: Json
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The loss's name in tables."""
+        return registry.find(self.loss).title
+
+    @property
+    def completed(self) -> list[Trial]:
+        """Trials with a result."""
+        return [trial for trial in self.trials if trial.state == "complete"]
+
+    @property
+    def failed(self) -> list[Trial]:
+        """Trials that diverged."""
+        return [trial for trial in self.trials if trial.state == "fail"]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the lowest objective, the first of equals."""
+        return min(self.completed, key=lambda trial: trial.value, default=None)
+
+    def share_close(self, metric: str = "accuracy") -> float | None:
+        """The share of the range whose validation accuracy is within `CLOSE` of the best.
+
+        Between trials the accuracy is taken to be a line, and flat beyond the outermost ones. None
+        for a loss with several parameters, or without two results.
+        """
+        if len(self.search) != 1 or len(self.completed) < 2:
+            return None
+        ((name, (low, high)),) = self.search.items()
+        points = sorted((t.params[name], t.validation[metric]) for t in self.completed)
+        points = [(low, points[0][1]), *points, (high, points[-1][1])]
+        enough = max(y for _, y in points) - CLOSE
+        close = sum(
+            _part_above(y0, y1, enough) * (x1 - x0)
+            for (x0, y0), (x1, y1) in itertools.pairwise(points)
+        )
+        return close / (high - low)
+
+
+def _part_above(y0: float, y1: float, level: float) -> float:
+    """The part of a line from y0 to y1 that is not below a level.
+
+    >>> _part_above(0.0, 1.0, 0.25)
+    0.75
+    """
+    if y0 == y1:
+        return float(y0 >= level)
+    crossing = min(max((level - y0) / (y1 - y0), 0.0), 1.0)
+    return 1 - crossing if y1 > y0 else crossing
+
+
+def load(study: Any, loss: str, out: Path) -> Study:
+    """Read a study of Optuna's."""
+    identity = study.user_attrs[ATTRIBUTE]
+    found = Study(loss, {k: (v[0], v[1]) for k, v in identity["search"].items()}, identity)
+    for trial in study.get_trials(deepcopy=False):
+        known = trial.user_attrs
+        found.trials.append(
+            Trial(
+                trial.number,
+                dict(trial.params),
+                known.get("validation", {}),
+                known.get("test", {}),
+                known.get("reason", ""),
+                Record(out / known.get("record", "")),
+                trial.state.name.lower(),
+            )
+        )
+    return found
+
+
+def text(studies: list[Study]) -> str:
+    """The result of each study, in a sentence."""
+    return "\n".join(sentence(study) for study in studies)
+
+
+def sentence(study: Study) -> str:
+    """What came out of a study."""
+    best = study.best
+    count = f"{len(study.completed)} trials"
+    failed = f", {len(study.failed)} failed" if study.failed else ""
+    if best is None:
+        return f"{study.title}: no trial has a result ({count}{failed})."
+    values = ", ".join(f"{name} {value:.4g}" for name, value in best.params.items())
+    said = (
+        f"{study.title}: best {values} (trial {best.number}), validation cross-entropy "
+        f"{best.value:.4f}, accuracy {best.validation['accuracy']:.4f}; {count}{failed}."
+    )
+    share = study.share_close()
+    if share is not None:
+        said += f" {share:.0%} of the range is within {CLOSE} of the best validation accuracy."
+    return said
+
+
+def write(folder: Path, task: str, studies: list[Study], command: str) -> Path:
+    """Build the page of some studies and write it."""
+    path = folder / NAME
+    files.write(path, build(task, studies, command).encode())
+    return path
+
+
+def build(task: str, studies: list[Study], command: str) -> str:
+    """The page as text; every figure is in it."""
+    first = studies[0].identity
+    recipe = first["run"]["recipe"]
+    return render(
+        "study.html",
+        {
+            "version": penex.__version__,
+            "title": f"Tuning on {task}",
+            "asked": (
+                f"Optuna's TPE, seed {first['seed']}, in batches of {first['batch']}; each trial "
+                f"trains {recipe['epochs']} epochs on {first['run']['train_size']} examples and is "
+                "judged by the cross-entropy of the validation set after the last one."
+            ),
+            "said": [sentence(study) for study in studies],
+            "sensitivity": safe(charts.sensitivity(studies)),
+            "studies": [_block(study) for study in studies],
+            "metrics": METRICS,
+            "command": command,
+        },
+    )
+
+
+def _block(study: Study) -> dict[str, Any]:
+    best = study.best
+    return {
+        "id": study.loss,
+        "title": study.title,
+        "parameters": list(study.search),
+        "history": safe(charts.history(study)),
+        "against": list(_against(study)),
+        "curves": safe(charts.curves(study)),
+        "failed": [
+            {"number": t.number, "values": _values(t), "reason": t.reason} for t in study.failed
+        ],
+        "trials": [
+            {
+                "number": trial.number,
+                "values": [f"{trial.params.get(name, math.nan):.5g}" for name in study.search],
+                "metrics": [_number(trial.validation.get(metric.name)) for metric in METRICS],
+                "state": "best" if trial is best else trial.state,
+            }
+            for trial in study.trials
+        ],
+    }
+
+
+def _against(study: Study) -> Iterator[dict[str, str]]:
+    for name in study.search:
+        for metric in METRICS[:4]:
+            drawing = charts.against(study, name, metric)
+            if drawing:
+                yield {"title": f"{metric.title} over {name}", "svg": safe(drawing)}
+
+
+def _values(trial: Trial) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in trial.params.items())
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
