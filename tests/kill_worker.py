@@ -1,8 +1,8 @@
-"""Kill `penex compare` at random moments until it was hit often enough; print what happened.
+"""Kill a command at random moments until it was hit often enough; print what happened.
 
-Usage: kill_worker.py FOLDER KILLS SEED. It forks, so that a killed comparison dies while it
-trains and not while it imports torch. FOLDER/whole is the undisturbed comparison, FOLDER/0,
-FOLDER/1, ... are those that were killed again and again and then completed.
+Usage: kill_worker.py FOLDER KILLS SEED compare|tune. It forks, so that a killed command dies while
+it trains and not while it imports torch. FOLDER/whole is what an undisturbed one leaves, FOLDER/0,
+FOLDER/1, ... what those leave that were killed again and again and then completed.
 """
 
 import os
@@ -13,25 +13,34 @@ import sys
 import time
 from pathlib import Path
 
-import sklearn.datasets  # noqa: F401  (imported before the fork)
+import optuna  # noqa: F401  (imported before the fork)
+import sklearn.datasets  # noqa: F401
 import torch
 
 from penex import cli
 from penex.report import figures, terminal  # noqa: F401
 
-COMMAND = ["compare", "--losses", "ce", "penex", "ex:alpha=500", "--seeds", "1"]  # ex diverges
-COMMAND += ["--train-size", "97", "--epochs", "10", "--save-seconds", "0"]
+COMMANDS = {
+    "compare": [
+        "compare", "--losses", "ce", "penex", "ex:alpha=500", "--seeds", "1",  # ex diverges
+        "--train-size", "97", "--epochs", "10", "--save-seconds", "0",
+    ],
+    "tune": [
+        "tune", "--loss", "penex", "focal", "--trials", "25", "--batch", "5", "--train-size", "40",
+        "--epochs", "3", "--save-seconds", "0",
+    ],
+}  # fmt: skip
 
 
-def start(out: Path) -> int:
-    """A child process that carries out the comparison; its number."""
+def start(command: str, out: Path) -> int:
+    """A child process that carries out the command; its number."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         code = 1
         try:
-            cli.main([*COMMAND, "--out", str(out)])
+            cli.main([*COMMANDS[command], "--out", str(out)])
             code = 0
         finally:
             os._exit(code)
@@ -47,17 +56,17 @@ def ends_within(child: int, seconds: float | None) -> bool:
         os.close(handle)
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
+def main(folder: Path, kills: int, seed: int, command: str) -> None:
     torch.set_num_threads(1)
     moments = random.Random(seed)
     began = time.monotonic()
-    whole = start(folder / "whole")
+    whole = start(command, folder / "whole")
     ends_within(whole, None)
     assert os.waitpid(whole, 0)[1] == 0, (folder / "whole.log").read_text()
     length = time.monotonic() - began
     hit, number = 0, 0
     while True:
-        child = start(folder / str(number))
+        child = start(command, folder / str(number))
         delay = moments.uniform(0, length / 4) if hit < kills else None
         if ends_within(child, delay):
             status = os.waitpid(child, 0)[1]
@@ -73,4 +82,4 @@ def main(folder: Path, kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

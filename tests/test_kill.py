@@ -35,7 +35,7 @@ def content(folder: Path) -> dict[str, Any]:
 def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
     kills = 20
     done = subprocess.run(
-        [sys.executable, str(WORKER), str(tmp_path), str(kills), "0"],
+        [sys.executable, str(WORKER), str(tmp_path), str(kills), "0", "compare"],
         capture_output=True,
         text=True,
         timeout=900,

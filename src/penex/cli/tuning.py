@@ -1,5 +1,6 @@
 """penex tune."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -77,18 +78,19 @@ def tune(
             session.say(f"about {seconds / now * left:.0f} s left")
 
     total = trials * len(losses)
-    with training.open_session(device, None, out, total, save_seconds) as session:
-        found = tuning.tune(
-            what,
-            place,
-            out,
-            session.device,
-            hooks=session.hooks,
-            done=session.done,
-            told=told,
-            pack=training.pack_size(pack),
-        )
-    results = [studies.load(study, name, out) for name, study in found.items()]
+    with contextlib.closing(place):
+        with training.open_session(device, None, out, total, save_seconds) as session:
+            found = tuning.tune(
+                what,
+                place,
+                out,
+                session.device,
+                hooks=session.hooks,
+                done=session.done,
+                told=told,
+                pack=training.pack_size(pack),
+            )
+        results = [studies.load(study, name, out) for name, study in found.items()]
     page = studies.write(folder, chosen.name, results, training.command_line())
     print(studies.text(results))
     print(f"\n{time.monotonic() - began:.0f} s. Page: {page}. Studies: {place.shown}")

@@ -17,6 +17,8 @@ _PARTS = (
     ("matplotlib", "compare: figures", "lab"),
     ("SciencePlots", "compare: figures", "lab"),
     ("pillow", "image files", "lab"),
+    ("optuna", "penex tune", "tune"),
+    ("psycopg", "penex tune --storage postgresql://...", "tune"),
     ("onnx", "penex export --onnx", "onnx"),
     ("onnxscript", "penex export --onnx", "onnx"),
     ("tensorboard", "--track tensorboard", ""),

@@ -199,9 +199,10 @@ def _open(tuning: Tuning, loss: str, storage: Storage) -> Any:
     import optuna
 
     name = study_name(tuning.task.name, loss)
-    study = optuna.create_study(
-        storage=storage.optuna, study_name=name, direction="minimize", load_if_exists=True
-    )
+    if name in optuna.get_all_study_names(storage.optuna):
+        study = optuna.load_study(study_name=name, storage=storage.optuna)
+    else:
+        study = optuna.create_study(study_name=name, storage=storage.optuna)  # to be minimised
     ours, known = tuning.identity(loss), study.user_attrs.get(ATTRIBUTE)
     if known is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(ATTRIBUTE, ours)

@@ -31,6 +31,13 @@ class Storage:
     locks: Path | None
     shared: bool = True
 
+    def close(self) -> None:
+        """Close the connections to a database."""
+        engine = getattr(self.optuna, "engine", None)
+        if engine is not None:
+            self.optuna.remove_session()
+            engine.dispose()
+
 
 def open_storage(url: str | None, folder: Path) -> Storage:
     """The storage of a URL; without one, the journal in the folder, made if it is not there."""
@@ -134,6 +141,7 @@ def _locked_on_server(storage: Storage, name: str) -> Iterator[None]:
         yield
         return
     with engine.connect() as connection:
+        connection.detach()  # closed at the end, not kept for others with the lock on it
         got = connection.execute(sqlalchemy.text(ask), {"name": f"penex {name}"}).scalar()
         if not got:
             raise LabError(

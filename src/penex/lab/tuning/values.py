@@ -1,5 +1,6 @@
 """The values to compare losses with, and where each came from."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,29 +35,30 @@ def tuned(task: Task, losses: tuple[str, ...], url: str | None, folder: Path) ->
         url: the storage of the studies; None for the journal in the folder.
         folder: of the task.
     """
-    studies = _studies(url, folder)
-    found = []
-    for text in losses:
-        spec = LossSpec.parse(text)
-        if spec.arguments:
-            found.append(Tuned(text, "as given"))
-        elif not task.search.get(spec.name):
-            found.append(Tuned(text, "nothing to tune"))
-        elif (study := studies.get(study_name(task.name, spec.name))) is not None:
-            found.append(_of_study(spec.name, study))
-        elif spec.name in task.tuned:
-            found.append(_named(spec.name, dict(task.tuned[spec.name]), "the authors' value"))
-        else:
-            default = _named(spec.name, {}, "the default: no study and no value of the authors'")
-            found.append(default)
-    return found
+    with contextlib.ExitStack() as stack:
+        studies = _studies(url, folder, stack)
+        return [_one(task, text, studies) for text in losses]
 
 
-def _studies(url: str | None, folder: Path) -> dict[str, Any]:
+def _one(task: Task, text: str, studies: dict[str, Any]) -> Tuned:
+    spec = LossSpec.parse(text)
+    if spec.arguments:
+        return Tuned(text, "as given")
+    if not task.search.get(spec.name):
+        return Tuned(text, "nothing to tune")
+    study = studies.get(study_name(task.name, spec.name))
+    if study is not None:
+        return _of_study(spec.name, study)
+    if spec.name in task.tuned:
+        return _named(spec.name, dict(task.tuned[spec.name]), "the authors' value")
+    return _named(spec.name, {}, "the default: no study and no value of the authors'")
+
+
+def _studies(url: str | None, folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Every study of ours that has a result, by name."""
     if url is None and not (folder / JOURNAL).exists():
         return {}
-    storage = open_storage(url, folder)
+    storage = stack.enter_context(contextlib.closing(open_storage(url, folder)))
     import optuna
 
     names = optuna.get_all_study_names(storage.optuna)

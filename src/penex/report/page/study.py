@@ -51,8 +51,9 @@ def history(study: "Study") -> str:
         "cross-entropy, lower is better",
     )
     colour = figures.colour(study.loss)
-    best, line = math.inf, []
-    for trial in done:
+    best, line = done[0].value, [(float(done[0].number), done[0].value)]
+    for trial in done[1:]:
+        line.append((float(trial.number), best))
         best = min(best, trial.value)
         line.append((float(trial.number), best))
     chart.line(line, colour)
@@ -80,8 +81,6 @@ def against(study: "Study", name: str, metric: Metric) -> str:
         y,
         name,
         f"{metric.title}, {metric.direction}",
-        width=300,
-        height=200,
     )
     colour = figures.colour(study.loss)
     for x, value, trial in points:

@@ -11,7 +11,7 @@ Point = tuple[float, float]
 # Names of clipping areas: unique within a process, and so within a page.
 _numbers = itertools.count()
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 10.0, 10.0, 34.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 10.0, 10.0, 34.0
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:

@@ -1,0 +1,422 @@
+"""Tuning: the same seed gives the same study, whatever happens to the process."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from penex import cli
+from penex.lab import runs, tasks, tuning
+from penex.lab.errors import Interrupted, LabError
+from penex.lab.records import Record
+from penex.lab.training import Hooks
+from penex.lab.tuning import Tuning
+from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
+from penex.lab.tuning.values import tuned
+from penex.registry import Parameter
+from penex.report import studies
+
+optuna = pytest.importorskip("optuna")
+
+CPU = torch.device("cpu")
+DIGITS = tasks.find("digits")
+WORKER = Path(__file__).with_name("kill_worker.py")
+SMALL: dict[str, Any] = {"trials": 7, "batch": 3, "train_size": 40, "changes": {"epochs": 1}}
+
+
+def small(*losses: str, **changes: Any) -> Tuning:
+    return Tuning(DIGITS, losses or ("penex",), **{**SMALL, **changes})
+
+
+def carried_out(what: Tuning, out: Path, **options: Any) -> dict[str, Any]:
+    return tuning.tune(what, open_storage(None, out / what.task.name), out, CPU, **options)
+
+
+# The same study.
+
+
+def test_the_same_seed_gives_the_same_study_to_the_last_bit(tmp_path: Path) -> None:
+    prints = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        found = carried_out(small("penex", "focal", seed=seed), tmp_path / name)
+        assert {loss: len(study.trials) for loss, study in found.items()} == {
+            "penex": 7,
+            "focal": 7,
+        }
+        prints.append({loss: tuning.fingerprint(study) for loss, study in found.items()})
+    assert prints[0] == prints[1]
+    assert prints[0]["penex"] != prints[2]["penex"]
+
+
+def test_every_trial_is_a_run_with_a_record(tmp_path: Path) -> None:
+    what = small("penex")
+    study = carried_out(what, tmp_path)["penex"]
+    for trial in study.trials:
+        record = Record.of(tmp_path, what.run("penex", trial.params).config)
+        assert trial.user_attrs["record"] == str(record.folder.relative_to(tmp_path))
+        assert trial.value == record.done()["validation"]["cross_entropy"]
+        assert trial.user_attrs["test"] == record.done()["test"]
+        assert 1e-5 <= trial.params["alpha"] <= 1
+    before = [trial.params for trial in study.trials]
+    later = carried_out(replace(what, trials=9), tmp_path)["penex"]
+    assert [t.params for t in later.trials[:7]] == before
+    assert len(later.trials) == 9
+
+
+def test_after_the_first_ten_the_search_is_no_longer_blind(tmp_path: Path) -> None:
+    """TPE's suggestions follow the results: the first ten are random, the later ones are not."""
+    what = small("focal", trials=20, batch=10)
+    first = carried_out(what, tmp_path / "a")["focal"]
+    blind = [tuning._sampler(0, n, "gamma") for n in range(20)]
+    empty = optuna.create_study()
+    expected = []
+    for sampler in blind:
+        empty.sampler = sampler
+        expected.append(empty.ask().suggest_float("gamma", 0.0, 5.0))
+    values = [trial.params["gamma"] for trial in first.trials]
+    assert values[:10] == expected[:10]
+    assert all(a != b for a, b in zip(values[10:], expected[10:], strict=True))
+
+
+def test_a_trial_that_diverges_fails_with_its_reason(tmp_path: Path) -> None:
+    """The exponential loss under an alpha that is too large."""
+    search = {"ex": (Parameter("alpha", 1.0, 1.0, 2000.0, "how hard an example pulls"),)}
+    task = replace(DIGITS, search=search)
+    what = Tuning(task, ("ex",), **{**SMALL, "trials": 6, "changes": {"epochs": 2, "lr": 0.1}})
+    study = carried_out(what, tmp_path)["ex"]
+    failed = [t for t in study.trials if t.state.name == "FAIL"]
+    assert failed
+    assert all("at step" in trial.user_attrs["reason"] for trial in failed)
+    assert all(trial.value is None for trial in failed)
+    stand = tuning.progress(study, "ex", 6)
+    assert (stand.failed, stand.finished) == (len(failed), 6)
+    page = studies.build("digits", [studies.load(study, "ex", tmp_path)], "penex tune")
+    assert "Failed trials" in page
+    assert failed[0].user_attrs["reason"] in page
+
+
+def test_two_trials_with_one_value_are_one_run(tmp_path: Path) -> None:
+    search = {"penex": (Parameter("alpha", 0.1, 0.1, 0.1, "a point"),)}
+    what = replace(small("penex"), task=replace(DIGITS, search=search))
+    study = carried_out(what, tmp_path)["penex"]
+    assert len({trial.value for trial in study.trials}) == 1
+    assert len(list(tmp_path.glob("**/done.json"))) == 1
+
+
+# Stopping and going on.
+
+
+def test_a_stopped_study_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    what = small("penex", "conex_lagrangian", changes={"epochs": 2})
+    whole = carried_out(what, tmp_path / "whole")
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked % 3 == 0
+
+    for _ in range(100):
+        try:
+            found = carried_out(what, tmp_path / "broken", hooks=Hooks(stop=stop))
+            break
+        except Interrupted:
+            pass
+    assert asked >= 9
+    for loss, study in whole.items():
+        assert tuning.fingerprint(found[loss]) == tuning.fingerprint(study)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_trial_that_was_only_half_suggested_is_completed(tmp_path: Path, kept: int) -> None:
+    """Killed after any line of the journal: the suggestions are those of an undisturbed study."""
+    what = small("conex_lagrangian", trials=3)
+    whole = carried_out(what, tmp_path / "whole")["conex_lagrangian"]
+    lines = (tmp_path / "whole" / "digits" / JOURNAL).read_bytes().splitlines(keepends=True)
+    start = next(k for k, line in enumerate(lines) if json.loads(line)["op_code"] == 4)
+    broken = tmp_path / "broken" / "digits"
+    broken.mkdir(parents=True)
+    half = lines[start + kept][: len(lines[start + kept]) // 2]  # and half a line more
+    (broken / JOURNAL).write_bytes(b"".join(lines[: start + kept]) + half)
+    found = carried_out(what, tmp_path / "broken")["conex_lagrangian"]
+    assert tuning.fingerprint(found) == tuning.fingerprint(whole)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_a_killed_study_completes_with_the_same_trials(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(tmp_path), "10", "0", "tune"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    hit, count = (int(word) for word in done.stdout.split())
+    assert hit == 10
+    prints = []
+    for folder in ("whole", *(str(k) for k in range(count))):
+        storage = open_storage(None, tmp_path / folder / "digits").optuna
+        loaded = [
+            optuna.load_study(study_name=f"digits {loss}", storage=storage)
+            for loss in ("penex", "focal")
+        ]
+        for study in loaded:
+            assert [t.number for t in study.trials] == list(range(25))
+            assert all(t.state.is_finished() for t in study.trials)
+        prints.append([tuning.fingerprint(study) for study in loaded])
+    assert prints == [prints[0]] * len(prints)
+
+
+# Where studies are kept.
+
+
+def test_another_study_is_refused(tmp_path: Path) -> None:
+    carried_out(small("penex", trials=3), tmp_path)
+    before = (tmp_path / "digits" / JOURNAL).read_bytes()
+    search = {"penex": (Parameter("alpha", 0.1, 1e-5, 3.0, "wider"),)}
+    others = {
+        "its seed is 0, not 1": small(seed=1),
+        "its batch is 3, not 4": small(batch=4),
+        "its search.alpha is [1e-05, 1.0], not [1e-05, 3.0]": replace(
+            small(), task=replace(DIGITS, search=search)
+        ),
+        "its run.train_size is 40, not 50": small(train_size=50),
+        "its run.recipe.epochs is 1, not 2": small(changes={"epochs": 2}),
+        "its run.class_weights is None, not balanced": small(
+            treatment=runs.Treatment(class_weights="balanced")
+        ),
+    }
+    for words, other in others.items():
+        with pytest.raises(LabError) as refused:
+            carried_out(other, tmp_path)
+        assert words in str(refused.value)
+    assert (tmp_path / "digits" / JOURNAL).read_bytes() == before
+
+
+def test_a_version_or_a_study_that_is_not_ours_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = open_storage(None, tmp_path / "digits")
+    study = optuna.create_study(storage=place.optuna, study_name="digits focal")
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
+    with pytest.raises(LabError, match="was not made by penex tune"):
+        carried_out(small("focal"), tmp_path)
+    carried_out(small("penex", trials=1), tmp_path)
+    monkeypatch.setattr(tuning, "FORMAT", 2)
+    with pytest.raises(LabError, match="its format is 1, not 2"):
+        carried_out(small("penex", trials=1), tmp_path)
+
+
+def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    path.write_bytes(b"no journal\nat all\n")
+    with pytest.raises(LabError, match="is no journal that can be read"):
+        open_storage(None, tmp_path)
+    assert path.read_bytes() == b"no journal\nat all\n"
+
+
+def opened(url: str | None, folder: Path) -> AbstractContextManager[Storage]:
+    return closing(open_storage(url, folder))
+
+
+def busy(place: Storage, other: Storage, name: str) -> str:
+    """What a second process is told, as flock and a server see two openings of one file."""
+    with alone(place, [name]), pytest.raises(LabError) as refused, alone(other, [name]):
+        pass
+    with alone(other, [name]):  # let go
+        pass
+    return str(refused.value)
+
+
+def test_one_process_a_study(tmp_path: Path) -> None:
+    first, second = (open_storage(None, tmp_path) for _ in range(2))
+    assert "Another process tunes digits penex" in busy(first, second, "digits penex")
+    with alone(first, ["digits penex"]), alone(second, ["digits focal"]):
+        pass
+
+
+def test_sqlite_is_for_one_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/studies.db"
+    with opened(url, tmp_path) as first, opened(url, tmp_path) as second:
+        assert "SQLite locks its whole file" in busy(first, second, "digits penex")
+        with (
+            alone(first, ["digits penex"]),
+            pytest.raises(LabError, match="PostgreSQL"),
+            alone(second, ["digits focal"]),
+        ):
+            pass
+        what = small("penex")
+        found = tuning.tune(what, first, tmp_path, CPU)["penex"]
+        again = carried_out(what, tmp_path / "journal")["penex"]
+        assert tuning.fingerprint(found) == tuning.fingerprint(again)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("studies.db", "--storage is a URL"),
+        ("sqlite:////no/such/folder/x.db", "cannot be opened"),
+        ("postgresql://me:secret@localhost:1/x", "cannot be opened"),
+        ("parchment://x", "cannot be opened"),
+    ],
+)
+def test_a_storage_that_cannot_be_opened_is_one_sentence(
+    url: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LabError, match=words) as refused:
+        open_storage(url, tmp_path)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def _postgres() -> Path | None:
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    found = shutil.which("initdb")
+    return places[-1] if places else Path(found).parent if found else None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A real PostgreSQL server on a socket of its own; its URL."""
+    binaries = _postgres()
+    if binaries is None:
+        pytest.skip("needs PostgreSQL's initdb and pg_ctl")
+    with tempfile.TemporaryDirectory(prefix="penex-") as name:  # a socket's path must be short
+        folder = Path(name)
+        user: dict[str, Any] = {}
+        if os.geteuid() == 0:  # it refuses to run as root
+            shutil.chown(folder, "postgres")
+            user = {"user": "postgres"}
+        data, log = folder / "data", folder / "log"
+
+        def run(*command: str) -> None:
+            subprocess.run(
+                [str(binaries / command[0]), *command[1:]], check=True, cwd=folder,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user,
+            )  # fmt: skip
+
+        run("initdb", "-D", str(data), "-A", "trust", "-U", "penex", "--no-sync")
+        options = f"-c listen_addresses='' -k {folder} -F"
+        run("pg_ctl", "-D", str(data), "-l", str(log), "-o", options, "-w", "start")
+        try:
+            run("createdb", "-h", str(folder), "-U", "penex", "studies")
+            yield f"postgresql://penex@/studies?host={folder}"
+        finally:
+            run("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+
+
+def test_a_server_gives_the_same_study(server: str, tmp_path: Path) -> None:
+    what = small("penex")
+    with opened(server, tmp_path) as first, opened(server, tmp_path) as second:
+        found = tuning.tune(what, first, tmp_path / "a", CPU)["penex"]
+        again = carried_out(what, tmp_path / "b")["penex"]
+        assert tuning.fingerprint(found) == tuning.fingerprint(again)
+        assert "Another process tunes digits penex" in busy(first, second, "digits penex")
+        with alone(first, ["digits penex"]), alone(second, ["digits focal"]):
+            pass
+
+
+# The command, the page, and what a comparison makes of a study.
+
+
+def run(*words: object) -> None:
+    cli.main([str(word) for word in words])
+
+
+def test_tune_then_compare_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--train-size", 40, "--epochs", 1, "--out", tmp_path]
+    run("tune", "--loss", "penex", "focal", "--trials", 4, "--batch", 2, *options)
+    said = capsys.readouterr()
+    assert "PENEX: best alpha" in said.out
+    assert "penex: 2 of 4 trials, 2 running; best so far alpha" in said.err
+    page = (tmp_path / "digits" / "tuning.html").read_text()
+    assert "Tuning on digits" in page
+    assert page.count("<tr>") == 2 * (4 + 1)
+    run("compare", "--tuned", "--seeds", 1, *options)
+    said = capsys.readouterr()
+    best = min(
+        optuna.load_study(
+            study_name="digits penex", storage=open_storage(None, tmp_path / "digits").optuna
+        ).trials,
+        key=lambda trial: trial.value,
+    )
+    value = float(f"{best.params['alpha']:.3g}")
+    assert f"penex:alpha={value}: our study: best of 4 trials" in said.err
+    assert "ce: nothing to tune" in said.err
+    assert "label_smoothing: the default" in said.err
+    assert f"alpha={value}" in (tmp_path / "digits" / "comparison.json").read_text()
+
+
+def test_where_values_come_from(tmp_path: Path) -> None:
+    cifar10 = tasks.find("cifar10")
+    found = tuned(cifar10, ("ce", "penex", "focal:gamma=1", "ce_zloss"), None, tmp_path)
+    assert [(one.loss, one.source) for one in found] == [
+        ("ce", "nothing to tune"),
+        ("penex:alpha=0.03", "the authors' value"),
+        ("focal:gamma=1", "as given"),
+        ("ce_zloss", "the default: no study and no value of the authors'"),
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--loss", "ce"], "The loss ce has no parameter to tune"),
+        (["--loss", "penx"], "penex"),
+        ([], "Say what to tune"),
+        (["--loss", "penex", "--all"], "Say what to tune"),
+        (["--loss", "penex", "--trials", "0"], "from 1 to 100,000 trials"),
+        (["--loss", "penex", "--batch", "0"], "A batch has from 1"),
+        (["--loss", "penex", "penex"], "there twice"),
+        (["--loss", "penex", "--storage", "x"], "--storage is a URL"),
+        (["--loss", "penex", "--train-size", "100000"], "examples to train on"),
+    ],
+)
+def test_wrong_options_are_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("tune", *words, "--out", tmp_path)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.strip()
+    assert sentence in said
+    assert said.count("\n") == 0
+
+
+def test_without_optuna_there_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(LabError, match=r"pip install 'penex\[tune\]'"):
+        open_storage(None, tmp_path)
+
+
+def trial(number: int, alpha: float, accuracy: float) -> studies.Trial:
+    metrics = {"accuracy": accuracy, "cross_entropy": 1 - accuracy}
+    return studies.Trial(number, {"alpha": alpha}, metrics, {}, "", Record(Path()), "complete")
+
+
+def test_the_share_of_the_range_that_is_as_good_as_the_best() -> None:
+    """By hand: 0.80 up to 0.2, a line down to 0.70 at 0.7, flat after it."""
+    study = studies.Study("penex", {"alpha": (0.0, 1.0)}, {})
+    assert study.share_close() is None
+    study.trials = [trial(0, 0.2, 0.80), trial(1, 0.7, 0.70)]
+    # 0.79 is reached a tenth of the way: 0.2 + 0.05.
+    assert study.share_close() == pytest.approx(0.25)
+    study.trials.append(trial(2, 1.0, 0.795))
+    # and again on the way up to 0.795: the last 0.005 of 0.095, over 0.3.
+    assert study.share_close() == pytest.approx(0.25 + 0.3 * 0.005 / 0.095)
+    best = study.best
+    assert best is not None
+    assert best.number == 0
