@@ -158,6 +158,37 @@ def test_it_fits_and_is_accessible(browser: Any, compared: Path, width: int, sch
     view.close()
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two studies."""
+    out = tmp_path_factory.mktemp("study")
+    cli.main(
+        ["tune", "--loss", "penex", "label_smoothing", "--trials", "6", "--batch", "6", "--epochs",
+         "3", "--train-size", "40", "--out", str(out)]
+    )  # fmt: skip
+    return out / "digits" / "tuning.html"
+
+
+@browser_test
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_the_page_of_a_study(browser: Any, study: Path, width: int, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    size = {"width": width, "height": 844}
+    view, said = opened(browser, study, viewport=size, color_scheme=scheme)
+    assert said == []
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(view).response["violations"]
+    assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+    assert view.locator("svg.chart").count() == 1 + 2 * 6
+    rows = view.locator("#penex tbody tr")
+    assert rows.count() == 6
+    view.locator("#penex th button", has_text="cross-entropy").click()
+    column = [float(c.split("\t")[3]) for c in rows.all_inner_texts()]
+    assert column == sorted(column) or column == sorted(column, reverse=True)
+    view.close()
+
+
 @browser_test
 def test_it_works_without_scripts(browser: Any, compared: Path) -> None:
     context = browser.new_context(java_script_enabled=False)

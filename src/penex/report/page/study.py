@@ -131,9 +131,9 @@ def sensitivity(studies: Sequence["Study"]) -> str:
         + ", ".join(f"{study.title} {share:.0%}" for study, share in shares),
         (-0.5, len(shares) - 0.5),
         (0, 1),
-        ", ".join(study.title for study, _ in shares),
+        "",
         "share of the range",
-        x_ticks=(-1,),
+        x_names=[study.title for study, _ in shares],
     )
     for k, (study, share) in enumerate(shares):
         chart.bar(

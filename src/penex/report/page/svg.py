@@ -56,6 +56,7 @@ class Chart:
         height: likewise.
         log_x: True for a logarithmic horizontal axis.
         x_ticks: values to mark, instead of round ones.
+        x_names: words under the horizontal axis at 0, 1, 2, ..., instead of numbers.
         hover: JSON for the script that shows values under the pointer; empty for none.
     """
 
@@ -68,6 +69,7 @@ class Chart:
     height: float = 260.0
     log_x: bool = False
     x_ticks: Sequence[float] = ()
+    x_names: Sequence[str] = ()
     hover: str = ""
     _parts: list[str] = field(default_factory=list)
 
@@ -148,7 +150,14 @@ class Chart:
     def _axes(self) -> str:
         bottom, right = self.height - _BOTTOM, self.width - _RIGHT
         parts = []
-        for value in self.x_ticks or nice_ticks(*self.x):
+        for k, name in enumerate(self.x_names):
+            x, _ = self.place((k, self.y[0]))
+            for line, word in enumerate(name.rsplit(" ", 1)):
+                parts.append(
+                    f'<text x="{x:.1f}" y="{bottom + 14 + 13 * line}" text-anchor="middle">'
+                    f"{html.escape(word)}</text>"
+                )
+        for value in () if self.x_names else self.x_ticks or nice_ticks(*self.x):
             x, _ = self.place((value, self.y[0]))
             parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>')
             parts.append(
