@@ -158,9 +158,11 @@ def tune(
     names = [study_name(tuning.task.name, loss) for loss in tuning.losses]
     with alone(storage, names):
         studies = {loss: _open(tuning, loss, storage) for loss in tuning.losses}
-        first = tuning.run(tuning.losses[0], {})
-        training.data_of(first, device)
-        most = packing.size_for(device, pack, first)
+        most = 1
+        if any(progress(s, loss, 0).finished < tuning.trials for loss, s in studies.items()):
+            first = tuning.run(tuning.losses[0], {})
+            training.data_of(first, device)  # a fault of the data must not leave trials behind
+            most = packing.size_for(device, pack, first)
         while True:
             batches = {loss: list(_batch(tuning, study, loss)) for loss, study in studies.items()}
             told([progress(study, loss, tuning.trials) for loss, study in studies.items()])
