@@ -1,4 +1,4 @@
-"""The CIFAR-10 tables: every loss with the authors' tuned value, packed, as small records.
+"""The tables: every loss with the authors' tuned value, packed, as small records.
 
 Run it with `python -m benchmarks.tables TASK --data FOLDER --out runs --slim results`. It is
 `penex compare TASK` with these losses, for machines that have torch, numpy and Pillow alone.
@@ -10,26 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from penex.lab import environment, files, tasks
-from penex.lab.compare import FIVE, LISTING, Comparison, compare
+from penex.lab.compare import LISTING, Comparison, compare
 from penex.lab.data.noise import LabelNoise
 from penex.lab.records import Record
-from penex.lab.runs import LossSpec, Run, Treatment
+from penex.lab.reproduction import TABLE1, authors
+from penex.lab.runs import Run, Treatment
 from penex.lab.scores import slim
 from penex.lab.training import Hooks
-
-NAMES = ("cifar10", "cifar10_noisy")
-LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
-
-
-def authors(task: tasks.Task) -> list[str]:
-    """The losses of the table with the values in the authors' configurations."""
-    return [str(LossSpec(name, dict(task.tuned.get(name, {})))) for name in LOSSES]
 
 
 def main() -> None:
     """Train what is missing, then keep the small form."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=NAMES)
+    parser.add_argument("task", choices=TABLE1)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--slim", type=Path)

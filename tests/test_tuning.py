@@ -219,10 +219,80 @@ def test_a_version_or_a_study_that_is_not_ours_is_refused(
 
 def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
-    path.write_bytes(b"no journal\nat all\n")
-    with pytest.raises(LabError, match="is no journal that can be read"):
-        open_storage(None, tmp_path)
-    assert path.read_bytes() == b"no journal\nat all\n"
+    for content in (b"no journal\nat all\n", b"my notes", b"\x00\x01\n\x02", b"{}\n{"):
+        path.write_bytes(content)
+        with pytest.raises(LabError, match="is no journal that can be read"):
+            open_storage(None, tmp_path)
+        assert path.read_bytes() == content
+
+
+def test_half_a_line_of_another_process_is_cut_before_the_next_write(tmp_path: Path) -> None:
+    place = open_storage(None, tmp_path)
+    study = optuna.create_study(storage=place.optuna, study_name="x")
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code": 5, "worker_id": "a')
+    reader = open_storage(None, tmp_path, existing=True)
+    assert optuna.get_all_study_names(reader.optuna) == ["x"]
+    study.set_user_attr("still", "here")
+    again = open_storage(None, tmp_path)
+    assert optuna.load_study(study_name="x", storage=again.optuna).user_attrs == {"still": "here"}
+
+
+def test_a_mistake_leaves_no_study_behind(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="examples to train on"):
+        carried_out(small("penex", train_size=100_000), tmp_path)
+    carried_out(small("penex", trials=1), tmp_path)
+
+
+def test_a_study_of_other_data_is_none(tmp_path: Path) -> None:
+    carried_out(small("penex", trials=2), tmp_path)
+    like = runs.plan(DIGITS, runs.LossSpec("ce"), 0, 50)
+    (found,) = tuned(DIGITS, ("penex",), like, None, tmp_path / "digits")
+    assert "our study: best of 2 trials" in found.source
+    assert found.source.endswith("it was made with train_size 40, epochs 1")
+    other = replace(DIGITS, identity={"sha256": "x"})
+    like = runs.plan(other, runs.LossSpec("ce"), 0)
+    (found,) = tuned(other, ("penex",), like, None, tmp_path / "digits")
+    assert found == type(found)(
+        "penex", "the default (the study is of other data, and no value of the authors')"
+    )
+
+
+def test_no_password_is_written_or_said(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = server.replace("penex@", "penex:hunter@2@")  # the server trusts everyone
+    options = ["--train-size", 40, "--epochs", 1, "--out", tmp_path, "--storage", secret]
+    run("tune", "--loss", "focal", "--trials", 2, "--batch", 2, *options)
+    run("tune", "--loss", "focal", "--trials", 2, "--batch", 2, *options[:-3], tmp_path / "b",
+        *options[-2:])  # fmt: skip
+    assert (tmp_path / "b" / "digits" / "tuning.html").exists()
+    run("compare", "--tuned", "--losses", "focal", "--seeds", 1, *options)
+    said = capsys.readouterr()
+    assert "our study" in said.err
+    assert "hunter" not in said.out + said.err
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"hunter" not in path.read_bytes(), path
+
+
+def test_the_page_has_every_study_of_the_task(tmp_path: Path) -> None:
+    options = ["--trials", 2, "--batch", 2, "--train-size", 40, "--epochs", 1, "--out", tmp_path]
+    run("tune", "--loss", "penex", *options)
+    best = next((tmp_path / "digits" / "penex").glob("*/seed-0/metrics.jsonl"))
+    best.write_text("damaged")
+    run("tune", "--loss", "focal", *options)
+    page = (tmp_path / "digits" / "tuning.html").read_text()
+    assert 'id="penex"' in page
+    assert 'id="focal"' in page
+
+
+def test_several_processes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit):
+        run("tune", "--loss", "penex")
+    assert "without torchrun" in capsys.readouterr().err
 
 
 def opened(url: str | None, folder: Path) -> AbstractContextManager[Storage]:
@@ -268,6 +338,8 @@ def test_sqlite_is_for_one_process(tmp_path: Path) -> None:
         ("sqlite:////no/such/folder/x.db", "cannot be opened"),
         ("postgresql://me:secret@localhost:1/x", "cannot be opened"),
         ("parchment://x", "cannot be opened"),
+        ("sqlite://", "keeps nothing"),
+        ("me:secret@host", "--storage is a URL"),
     ],
 )
 def test_a_storage_that_cannot_be_opened_is_one_sentence(
@@ -353,18 +425,19 @@ def test_tune_then_compare_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[s
     value = float(f"{best.params['alpha']:.3g}")
     assert f"penex:alpha={value}: our study: best of 4 trials" in said.err
     assert "ce: nothing to tune" in said.err
-    assert "label_smoothing: the default" in said.err
+    assert "label_smoothing: the default (no study" in said.err
     assert f"alpha={value}" in (tmp_path / "digits" / "comparison.json").read_text()
 
 
 def test_where_values_come_from(tmp_path: Path) -> None:
     cifar10 = tasks.find("cifar10")
-    found = tuned(cifar10, ("ce", "penex", "focal:gamma=1", "ce_zloss"), None, tmp_path)
+    like = runs.plan(cifar10, runs.LossSpec("ce"), 0)
+    found = tuned(cifar10, ("ce", "penex", "focal:gamma=1", "ce_zloss"), like, None, tmp_path)
     assert [(one.loss, one.source) for one in found] == [
         ("ce", "nothing to tune"),
-        ("penex:alpha=0.03", "the authors' value"),
+        ("penex:alpha=0.03", "the authors' value (no study)"),
         ("focal:gamma=1", "as given"),
-        ("ce_zloss", "the default: no study and no value of the authors'"),
+        ("ce_zloss", "the default (no study, and no value of the authors')"),
     ]
     assert not list(tmp_path.iterdir())
 

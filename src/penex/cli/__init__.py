@@ -12,6 +12,7 @@ from penex.cli import training
 from penex.cli.benchmarking import bench
 from penex.cli.reading import data
 from penex.cli.reporting import report
+from penex.cli.reproducing import reproduce
 from penex.cli.training import compare, train
 from penex.cli.tuning import tune
 from penex.cli.using import export, predict
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "export": export,
     "data": data,
     "bench": bench,
+    "reproduce": reproduce,
     "doctor": doctor,
 }
 

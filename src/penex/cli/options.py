@@ -100,11 +100,13 @@ class DataOptions:
             return reading.own_task(self)
         if self.data is not None and name not in tasks.OFFICIAL:
             raise LabError(f"Give the task {name!r} or --data, not both.")
-        if self.image_size is not None or self.label_column is not None:
-            raise LabError("--image-size and --label-column are for --data.")
+        if self.label_column is not None:
+            raise LabError("--label-column is for --data with a .csv.")
         task = tasks.find(name or "digits")
         if self.data is not None:
             task = dataclasses.replace(task, collect=functools.partial(task.collect, self.data))
+        if self.image_size is not None:
+            task = tasks.resized(task, self.image_size)
         if self.model is None:
             return task
         source = models.source(self.model)

@@ -23,6 +23,7 @@ from penex.cli.options import (
 )
 from penex.lab.compare import FIVE, Comparison
 from penex.lab.errors import LabError
+from penex.lab.tuning.storage import without_password
 
 _MOST_PACKED = 1000
 
@@ -76,7 +77,8 @@ def compare(
 
     chosen = own.task(task)
     if tuned:
-        losses = _tuned(chosen, losses, storage, out)
+        like = Comparison(chosen, FIVE[:1], 1, train_size, recipe.given(), own.treatment())
+        losses = _tuned(chosen, losses, like.runs()[0], storage, out)
     comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), own.treatment())
     planned = comparison.runs()
     began = time.monotonic()
@@ -142,12 +144,12 @@ def train(
 
 
 def _tuned(
-    task: "Task", losses: tuple[str, ...], storage: str | None, out: Path
+    task: "Task", losses: tuple[str, ...], like: "Run", storage: str | None, out: Path
 ) -> tuple[str, ...]:
     """The losses with their tuned values; says where each came from."""
     from penex.lab.tuning.values import tuned
 
-    found = tuned(task, losses, storage, out / task.name)
+    found = tuned(task, losses, like, storage, out / task.name)
     if writes():
         for one in found:
             print(f"{one.loss}: {one.source}", file=sys.stderr)
@@ -167,11 +169,15 @@ given: list[str] = []  # the words after penex; main sets them
 
 
 def command_line() -> str:
-    """The command as the user gave it."""
+    """The command as the user gave it, without passwords."""
     start = ["penex"]
     if "LOCAL_WORLD_SIZE" in os.environ:
         start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "-m", "penex"]
-    return shlex.join([*start, *given])
+    words = [without_password(word) for word in given]
+    for k, word in enumerate(words):
+        if k and words[k - 1] == "--storage" and "://" not in word:
+            words[k] = "***"  # no URL, but it may hold a password all the same
+    return shlex.join([*start, *words])
 
 
 def writes() -> bool:

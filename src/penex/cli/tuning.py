@@ -1,6 +1,7 @@
 """penex tune."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -44,7 +45,8 @@ def tune(
         batch: how many trials are suggested, trained and told together; another number is another
             study.
         seed: of the suggestions.
-        storage: any storage of Optuna's, as a URL; one process a loss may write to it at a time.
+        storage: a database that Optuna takes, as a URL; one process a loss may write to it at a
+            time.
         train_size: how many training examples.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         out: the folder for records.
@@ -54,9 +56,11 @@ def tune(
         recipe: changes.
     """
     from penex.lab import tuning
-    from penex.lab.tuning.storage import open_storage
+    from penex.lab.tuning.storage import open_storage, trouble
     from penex.report import studies
 
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise LabError("penex tune trains many models in one process: start it without torchrun.")
     if all == bool(loss):
         raise LabError("Say what to tune: --loss penex, or --all; not both.")
     chosen = own.task(task)
@@ -71,14 +75,14 @@ def tune(
         finished = sum(one.finished for one in stand)
         done_before[:] = done_before or [finished]
         seconds = time.monotonic() - began
-        left = sum(one.wanted for one in stand) - finished
+        left = sum(max(one.wanted - one.finished, 0) for one in stand)
         now = finished - done_before[0]
         session.say("\n".join(_line(one) for one in stand))
         if now and left:
             session.say(f"about {seconds / now * left:.0f} s left")
 
     total = trials * len(losses)
-    with contextlib.closing(place):
+    with contextlib.closing(place), trouble(place):
         with training.open_session(device, None, out, total, save_seconds) as session:
             found = tuning.tune(
                 what,
@@ -90,16 +94,17 @@ def tune(
                 told=told,
                 pack=training.pack_size(pack),
             )
-        results = [studies.load(study, name, out) for name, study in found.items()]
-    page = studies.write(folder, chosen.name, results, training.command_line())
-    print(studies.text(results))
+        everything = {**tuning.all_studies(place, chosen.name), **found}
+        results = {name: studies.load(study, name, out) for name, study in everything.items()}
+    page = studies.write(folder, chosen.name, list(results.values()), training.command_line())
+    print(studies.text([results[name] for name in found]))
     print(f"\n{time.monotonic() - began:.0f} s. Page: {page}. Studies: {place.shown}")
 
 
 def _line(one: Progress) -> str:
     """How a study stands, in a line."""
     best = ", ".join(f"{name} {value:.4g}" for name, value in one.best.items())
-    text = f"{one.loss}: {one.finished} of {one.wanted} trials"
+    text = f"{one.loss}: {one.finished} of {max(one.wanted, one.finished)} trials"
     text += f", {one.running} running" if one.running else ""
     text += f", {one.failed} failed" if one.failed else ""
     return f"{text}; best so far {best} ({one.value:.4f})" if best else text

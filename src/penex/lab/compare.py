@@ -88,7 +88,7 @@ def compare(
     for run in planned:  # a size that the data do not have must not stop the third hour
         if run.seed == 0:
             training.data_of(run, device)
-    listing = _listing(comparison, planned, folder, command)
+    listing = listing_of(comparison, out, command)
     _write(folder, listing)
     most = packing.size_for(device, pack, planned[0])
     if most > 1:
@@ -119,7 +119,9 @@ def _write(folder: Path, listing: Listing) -> None:
         files.write_json(folder / LISTING, listing)
 
 
-def _listing(comparison: Comparison, planned: list[Run], folder: Path, command: str) -> Listing:
+def listing_of(comparison: Comparison, out: Path, command: str = "") -> Listing:
+    """The runs of a comparison and their folders, whether they are there or not."""
+    folder = out / comparison.task.name
     return {
         "format": FORMAT,
         "task": comparison.task.name,
@@ -130,8 +132,8 @@ def _listing(comparison: Comparison, planned: list[Run], folder: Path, command: 
                 "label": str(run.loss),
                 "train_size": run.train_size,
                 "seed": run.seed,
-                "folder": str(Record.of(folder.parent, run.config).folder.relative_to(folder)),
+                "folder": str(Record.of(out, run.config).folder.relative_to(folder)),
             }
-            for run in planned
+            for run in comparison.runs()
         ],
     }

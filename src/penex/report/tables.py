@@ -114,8 +114,8 @@ def latex(results: Results) -> str:
             "\\midrule",
         ]
         for row in rows:
-            cells = [_latex_cell(cell(row, m), (row.label, m.name) in bold) for m in METRICS]
-            lines.append(f"{_latex_text(name(row))} & {' & '.join(cells)} \\\\")
+            cells = [latex_cell(cell(row, m), (row.label, m.name) in bold) for m in METRICS]
+            lines.append(f"{latex_text(name(row))} & {' & '.join(cells)} \\\\")
         parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
     return "\n\n".join(parts) + "\n"
 
@@ -123,12 +123,14 @@ def latex(results: Results) -> str:
 _ARROWS = {True: "$\\uparrow$", False: "$\\downarrow$"}
 
 
-def _latex_cell(text: str, best: bool) -> str:
+def latex_cell(text: str, best: bool) -> str:
+    """A number for LaTeX."""
     number = text.replace("±", "$\\pm$").replace("–", "--")
     return f"\\textbf{{{number}}}" if best else number
 
 
-def _latex_text(text: str) -> str:
+def latex_text(text: str) -> str:
+    """A text for LaTeX."""
     for sign in ("\\", "_", "&", "%", "#", "$", "{", "}"):
         text = text.replace(sign, "\\textbackslash{}" if sign == "\\" else "\\" + sign)
     return text

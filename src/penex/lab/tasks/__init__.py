@@ -1,9 +1,10 @@
 """Tasks by name. A task is a file: data, model, recipe, search space, the paper's numbers."""
 
+import functools
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import nn
 from penex import registry
 from penex.lab.data import Collection
 from penex.lab.data.noise import LabelNoise
-from penex.lab.errors import unknown
+from penex.lab.errors import LabError, unknown
 from penex.lab.recipe import Recipe
 
 
@@ -39,6 +40,8 @@ class Task:
             ``arrays``) and what that needs.
         label_noise: wrong labels that belong to the task, unless the user asks for others.
         identity: what else decides a result: the checksum of a user's data, how they are read.
+        sizes: the sides of images that it can be had with, if there is a choice; `collect` then
+            takes one as image_size.
         rates: learning rates of losses that have their own.
         search: what is tuned for each loss, and between which edges.
         tuned: the values in the authors' configurations, by loss and parameter.
@@ -57,10 +60,21 @@ class Task:
     preprocessing: Mapping[str, Any] = field(default_factory=lambda: {"kind": "arrays"})
     label_noise: LabelNoise | None = None
     identity: Mapping[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def paper_numbers(*values: float) -> dict[str, float]:
+    """A column of the paper's main table, by metric; its ECE is the mean over batches.
+
+    >>> paper_numbers(0.785, 0.162, 1.004, 0.346)["brier"]
+    0.346
+    """
+    names = ("accuracy", "ece_per_batch", "cross_entropy", "brier")  # in the paper's order
+    return dict(zip(names, values, strict=True))
 
 
 def data_root() -> Path:
@@ -74,12 +88,28 @@ _MODULES = {
     "digits": ("penex.lab.tasks.digits", "TASK"),
     "cifar10": ("penex.lab.tasks.cifar10", "TASK"),
     "cifar10_noisy": ("penex.lab.tasks.cifar10", "NOISY"),
+    "cifar100": ("penex.lab.tasks.cifar100", "TASK"),
+    "pathmnist": ("penex.lab.tasks.pathmnist", "TASK"),
 }
 
 # Tasks whose data a folder can be named for.
-OFFICIAL = ("cifar10", "cifar10_noisy")
+OFFICIAL = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
 
 NAMES = tuple(_MODULES)
+
+
+def resized(task: Task, side: int) -> Task:
+    """A task with images of another size, if it has a choice."""
+    if side not in task.sizes:
+        which = f"in {', '.join(map(str, task.sizes))} pixels" if task.sizes else "in one size only"
+        raise LabError(f"The task {task.name} comes {which}; got --image-size {side}.")
+    return replace(
+        task,
+        title=f"{task.title} (at {side} pixels)",
+        collect=functools.partial(task.collect, image_size=side),
+        preprocessing={**task.preprocessing, "image_size": side},
+        identity={**task.identity, "image_size": side},
+    )
 
 
 def find(name: str) -> Task:

@@ -157,12 +157,12 @@ def tune(
     hooks = hooks or training.Hooks()
     names = [study_name(tuning.task.name, loss) for loss in tuning.losses]
     with alone(storage, names):
-        studies = {loss: _open(tuning, loss, storage) for loss in tuning.losses}
         most = 1
-        if any(progress(s, loss, 0).finished < tuning.trials for loss, s in studies.items()):
+        if _is_unfinished(tuning, storage):  # before a fault of the data leaves a study behind
             first = tuning.run(tuning.losses[0], {})
-            training.data_of(first, device)  # a fault of the data must not leave trials behind
+            training.data_of(first, device)
             most = packing.size_for(device, pack, first)
+        studies = {loss: _open(tuning, loss, storage) for loss in tuning.losses}
         while True:
             batches = {loss: list(_batch(tuning, study, loss)) for loss, study in studies.items()}
             told([progress(study, loss, tuning.trials) for loss, study in studies.items()])
@@ -196,6 +196,32 @@ def _train(
         done(run, training.train(run, out, device, hooks), reused)
 
 
+def _is_unfinished(tuning: Tuning, storage: Storage) -> bool:
+    """Whether there is something to train."""
+    found = all_studies(storage, tuning.task.name)
+    return any(
+        loss not in found or progress(found[loss], loss, 0).finished < tuning.trials
+        for loss in tuning.losses
+    )
+
+
+def all_studies(storage: Storage, task: str) -> dict[str, Any]:
+    """Every study of ours of a task, by its loss."""
+    import optuna
+
+    found = {}
+    for name in optuna.get_all_study_names(storage.optuna):
+        study = optuna.load_study(study_name=name, storage=storage.optuna)
+        known = study.user_attrs.get(ATTRIBUTE)
+        if (
+            isinstance(known, dict)
+            and known.get("format") == FORMAT
+            and name == study_name(task, str(known.get("loss")))
+        ):
+            found[str(known["loss"])] = study
+    return found
+
+
 def _open(tuning: Tuning, loss: str, storage: Storage) -> Any:
     """The study of a loss: the one that is there if it is the same, or a new one."""
     import optuna
@@ -206,7 +232,7 @@ def _open(tuning: Tuning, loss: str, storage: Storage) -> Any:
     else:
         study = optuna.create_study(study_name=name, storage=storage.optuna)  # to be minimised
     ours, known = tuning.identity(loss), study.user_attrs.get(ATTRIBUTE)
-    if known is None and not study.get_trials(deepcopy=False):
+    if not study.get_trials(deepcopy=False):  # new, or nothing was asked for yet
         study.set_user_attr(ATTRIBUTE, ours)
     elif not isinstance(known, dict):
         raise LabError(

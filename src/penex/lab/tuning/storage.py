@@ -1,6 +1,8 @@
 """Where studies are kept: a journal beside the runs, or any storage that Optuna knows."""
 
 import fcntl
+import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +14,7 @@ from penex.lab.errors import LabError
 
 JOURNAL = "studies.journal"
 
+_BLOCK = 1 << 16
 _SEVERAL = "Several processes may tune at once, but each another loss"
 
 
@@ -39,59 +42,96 @@ class Storage:
             engine.dispose()
 
 
-def open_storage(url: str | None, folder: Path) -> Storage:
-    """The storage of a URL; without one, the journal in the folder, made if it is not there."""
+def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> Storage:
+    """The storage of a URL; without one, the journal in the folder.
+
+    Args:
+        url: of a database, or None.
+        folder: of the journal.
+        existing: True to read what is there; nothing is made or mended then.
+    """
     optuna = _optuna()
     if url is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        return _journal(folder / JOURNAL)
+        if not existing:
+            folder.mkdir(parents=True, exist_ok=True)
+        return _journal(folder / JOURNAL, mend=not existing)
     if "://" not in url:
-        raise LabError(
-            "--storage is a URL, like postgresql://user@host/name or sqlite:///file.db; got "
-            f"{url!r}."
-        )
-    shown = _without_password(url)
+        raise LabError("--storage is a URL, like postgresql://user@host/name or sqlite:///file.db.")
+    shown = without_password(url)
     kind = url.split(":", 1)[0]
+    file = None
+    if kind.startswith("sqlite"):
+        file = Path(re.sub(r"^sqlite[^:]*:///?", "", url).partition("?")[0])
+        if not file.name:
+            raise LabError(f"The storage {shown} keeps nothing: name a file, as sqlite:///file.db.")
+        if existing and not file.exists():
+            raise LabError(f"The storage {shown} is not there.")
     if kind in ("postgres", "postgresql"):
         url = "postgresql+psycopg" + url[len(kind) :]  # the driver of penex[tune]
     try:
         storage = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
     except Exception as error:  # whatever a database and its driver raise
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        said = _without_password(lines[0]) if lines else type(error).__name__
-        raise LabError(f"The storage {shown} cannot be opened: {said}") from None
-    if kind.startswith("sqlite"):
-        file = Path(re.sub(r"^sqlite[^:]*:///", "", url).partition("?")[0])
-        return Storage(storage, shown, file, shared=False)
-    return Storage(storage, shown, None)
+        raise LabError(f"The storage {shown} cannot be opened: {_said(error, url)}") from None
+    return Storage(storage, shown, file and file.resolve(), shared=file is None)
 
 
-def _journal(path: Path) -> Storage:
-    optuna = _optuna()
-    lock = _FileLock(path.with_name(f".{path.name}.lock"))
-    lock.acquire()
+@contextmanager
+def trouble(storage: Storage) -> Iterator[None]:
+    """Turn what a database raises into one sentence."""
     try:
-        _cut_half_line(path)
-    finally:
-        lock.release()
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
+            raise
+        raise LabError(
+            f"The storage {storage.shown} failed: {_said(error)} What was told is kept; give the "
+            "command again."
+        ) from None
+
+
+def _said(error: Exception, url: str = "") -> str:
+    """The first line of what a database says, without the password of its URL."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    secret = re.search(r"://[^:@/]*:(.*)@", url)
+    said = lines[0] if not secret else lines[0].replace(secret.group(1), "***")
+    return without_password(said)
+
+
+def _journal(path: Path, *, mend: bool) -> Storage:
+    optuna = _optuna()
+    lock = _FileLock(path)
+    if path.exists():
+        with path.open("rb") as file:
+            first = file.readline()
+        if first and not _is_entry(first):
+            raise _no_journal(path, "its first line is no entry")
+        if mend and first:
+            lock.acquire()  # which cuts off half a line
+            lock.release()
     backend = optuna.storages.journal.JournalFileBackend(str(path), lock_obj=lock)
     try:
         return Storage(optuna.storages.JournalStorage(backend), str(path), path)
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(
-            f"{path} is no journal that can be read ({error}). Nothing was changed; move it away "
-            "to start new studies."
-        ) from error
+        raise _no_journal(path, str(error)) from error
 
 
-def _cut_half_line(path: Path) -> None:
-    """Cut off what a killed process had begun to write: a line without an end."""
-    if not path.exists():
-        return
-    with path.open("r+b") as file:
-        content = file.read()
-        if content and not content.endswith(b"\n"):
-            file.truncate(content.rfind(b"\n") + 1)
+def _no_journal(path: Path, why: str) -> LabError:
+    return LabError(
+        f"{path} is no journal that can be read ({why}). Nothing was changed; move it away to "
+        "start new studies."
+    )
+
+
+def _is_entry(line: bytes) -> bool:
+    """Whether a line is an entry of Optuna's journal, or the beginning of one."""
+    if not line.endswith(b"\n"):
+        return line.startswith(b'{"op_code"')
+    try:
+        return "op_code" in json.loads(line)
+    except (ValueError, TypeError):
+        return False
 
 
 @contextmanager
@@ -109,7 +149,8 @@ def _locked(storage: Storage, name: str) -> Iterator[None]:
         with _locked_on_server(storage, name):
             yield
         return
-    path = storage.locks.with_name(f".{storage.locks.name}.{name}.busy")
+    short = hashlib.sha256(name.encode()).hexdigest()[:12]
+    path = storage.locks.with_name(f".{storage.locks.name}.{short}.busy")
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,16 +192,23 @@ def _locked_on_server(storage: Storage, name: str) -> Iterator[None]:
 
 
 class _FileLock:
-    """Optuna's lock around each write; unlike its own, it goes with a process that is killed."""
+    """Optuna's lock around each write; unlike its own, it goes with a process that is killed.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Whoever has it first cuts off what a killed process had begun to write: a line without an end.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._path = journal.with_name(f".{journal.name}.lock")
         self._file: IO[str] | None = None
 
     def acquire(self) -> bool:
         """Wait for the lock."""
         self._file = self._path.open("a")
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        if self._journal.exists():
+            with self._journal.open("r+b") as file:
+                _cut_half_line(file)
         return True
 
     def release(self) -> None:
@@ -170,13 +218,26 @@ class _FileLock:
             self._file = None
 
 
-def _without_password(text: str) -> str:
-    """A text with the password of each URL in it hidden.
+def _cut_half_line(file: IO[bytes]) -> None:
+    end = file.seek(0, 2)
+    tail = b""
+    while end > len(tail) and not (tail and b"\n" in tail):
+        step = min(_BLOCK, end - len(tail))
+        file.seek(end - len(tail) - step)
+        tail = file.read(step) + tail
+    half = tail.rpartition(b"\n")[2]
+    if half and _is_entry(half):
+        file.truncate(end - len(half))
 
-    >>> _without_password("postgresql://me:secret@host/db")
-    'postgresql://me:***@host/db'
+
+def without_password(text: str) -> str:
+    """A text with the password of a URL in it hidden.
+
+    >>> without_password("postgresql://me:p@ss word@host/db?sslpassword=x&host=y")
+    'postgresql://me:***@host/db?sslpassword=***&host=y'
     """
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+    hidden = re.sub(r"(://[^:@/]*):.*@", r"\1:***@", text)
+    return re.sub(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&\s]*", r"\1***", hidden)
 
 
 def _optuna() -> Any:
@@ -184,5 +245,5 @@ def _optuna() -> Any:
         import optuna
     except ImportError as error:
         raise LabError("Tuning needs Optuna: pip install 'penex[tune]'.") from error
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     return optuna

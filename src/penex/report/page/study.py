@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penex.lab.errors import RecordError
 from penex.report import figures
 from penex.report.page.svg import Chart
 from penex.report.results import Metric
@@ -95,15 +97,14 @@ def curves(study: "Study") -> str:
     """The objective over the epochs, of the best trial and of the worst; "" without records."""
     done = sorted(study.completed, key=lambda trial: trial.value)
     ends = {"best": done[0], "worst": done[-1]} if len(done) > 1 else {}
-    lines = {
-        word: [
-            (float(line["epoch"]), float(value))
-            for line in trial.record.metrics()
-            if (value := line["validation"].get("cross_entropy")) is not None
-        ]
-        for word, trial in ends.items()
-        if trial.record.is_done
-    }
+    lines = {}
+    for word, trial in ends.items():
+        with suppress(RecordError):  # a curve is not worth the page
+            lines[word] = [
+                (float(line["epoch"]), float(value))
+                for line in trial.record.metrics()
+                if (value := line["validation"].get("cross_entropy")) is not None
+            ]
     values = [value for line in lines.values() for _, value in line[len(line) // 5 :]]
     if not values:
         return ""

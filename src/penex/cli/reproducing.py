@@ -1,0 +1,142 @@
+"""penex reproduce: the paper's tables, with real results beside its own."""
+
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from penex.cli import training
+from penex.cli.benchmarking import bench
+from penex.cli.options import hinted
+from penex.lab.errors import LabError, unknown
+from penex.lab.reproduction import TABLE1
+
+_Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
+
+
+def reproduce(
+    what: Annotated[Literal["table1", "runtime"], tyro.conf.Positional],
+    /,
+    task: _Tasks = TABLE1,
+    seeds: int = 5,
+    tuned: bool = False,
+    read_only: bool = False,
+    smoke: bool = False,
+    data: Annotated[Path | None, hinted("DIR", "(default: PENEX_DATA, or ./data)")] = None,
+    device: str = "auto",
+    out: Path = Path("runs"),
+    save_seconds: float = 60.0,
+    pack: str = "auto",
+) -> None:
+    """Make the paper's table again: read the records, train what is missing, print both.
+
+    table1 is the main table's vision tasks under its five losses and two of ours; runtime is
+    `penex bench` with its defaults. The table lies in OUT as Markdown, LaTeX, CSV and a page.
+
+    Args:
+        what: table1 or runtime.
+        task: which of the tasks.
+        seeds: how many; the paper has one.
+        tuned: take the values of our own studies (penex tune), where there are some, instead of
+            the authors'.
+        read_only: train nothing, show what is there: --out results shows what we have measured.
+        smoke: try all of it in two minutes, on tiny files of noise in the official formats.
+        data: the folder with the official files.
+        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
+        out: the folder for records.
+        save_seconds: how often to save a checkpoint while training.
+        pack: how many models to train at once: a number, off, or auto for what pays.
+    """
+    if what == "runtime":
+        bench(device=device, out=out / "bench", seconds=0.02 if smoke else 1.0)
+        return
+    for name in task:
+        if name not in TABLE1:
+            raise unknown("task of the table", name, TABLE1)
+    options: dict[str, Any] = {"device": device, "save_seconds": save_seconds, "pack": pack}
+    if not smoke:
+        _table1(task, seeds, tuned, read_only, data, out, {}, options)
+        return
+    from penex.lab.reproduction import write_stand_ins
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_stand_ins(folder / "data")
+        _table1(task, 2, tuned, False, folder / "data", folder / "runs", {"epochs": 1}, options)
+
+
+def _table1(
+    names: tuple[str, ...],
+    seeds: int,
+    tuned: bool,
+    read_only: bool,
+    data: Path | None,
+    out: Path,
+    changes: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    from penex.lab import reproduction, tasks
+    from penex.lab.compare import Comparison, compare, listing_of
+    from penex.lab.tuning.values import tuned as best_values
+    from penex.report import reproduction as report
+    from penex.report import results
+
+    comparisons = []
+    for name in names:
+        task = tasks.find(name)
+        if data is not None:
+            task = replace(task, collect=partial(task.collect, data))
+        losses = reproduction.authors(task)
+        if tuned:
+            like = Comparison(task, losses[:1], 1).runs()[0]
+            found = best_values(task, reproduction.LOSSES, like, None, out / name)
+            losses = tuple(one.loss for one in found)
+            for one in found:
+                print(f"{name}, {one.loss}: {one.source}", file=sys.stderr)
+        sizes = (reproduction.smoke_size(name),) if changes else ()
+        comparisons.append(Comparison(task, losses, seeds, sizes, changes))
+    left = [len(reproduction.missing(comparison, out)) for comparison in comparisons]
+    if not read_only:
+        _check_data([c for c, count in zip(comparisons, left, strict=True) if count])
+    blocks = []
+    for comparison, count in zip(comparisons, left, strict=True):
+        listing = listing_of(comparison, out, training.command_line())
+        total = len(listing["runs"])
+        if count and not read_only:
+            print(f"{comparison.task.name}: {count} of {total} runs to train", file=sys.stderr)
+            device, seconds = options["device"], options["save_seconds"]
+            with training.open_session(device, None, out, total, seconds) as session:
+                compare(
+                    comparison,
+                    out,
+                    session.device,
+                    command=training.command_line(),
+                    hooks=session.hooks,
+                    done=session.done,
+                    pack=training.pack_size(options["pack"]),
+                )
+        if count < total or not read_only:
+            blocks.append(report.block(results.load(out / comparison.task.name, listing)))
+        else:
+            print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
+    if not blocks:
+        raise LabError(f"There are no records of these tasks in {out}.")
+    if not training.writes():
+        return
+    print(report.text(blocks))
+    written = report.write(out, blocks, training.command_line())
+    files = ", ".join(path.name for path in written)
+    if changes:
+        print(f"\nAll of it works: {files} were written, and are gone. The numbers mean nothing.")
+    else:
+        print(f"\nIn {out}: {files}.")
+
+
+def _check_data(comparisons: list[Any]) -> None:
+    """Read the data of every task that must be trained: what is missing is said now."""
+    for comparison in comparisons:
+        comparison.task.collect()

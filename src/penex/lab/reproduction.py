@@ -1,0 +1,62 @@
+"""The paper's main table as comparisons: its tasks, its losses, its values."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+from penex.lab.compare import FIVE, Comparison
+from penex.lab.records import Record
+from penex.lab.runs import LossSpec, Run
+from penex.lab.tasks import Task
+
+TABLE1 = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
+LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
+
+_SMOKE_SIZES = {"cifar100": 100}  # one of each class; others train on forty
+_CLASSES = {"cifar-10-batches-py": 10, "cifar-100-python": 100}
+
+
+def authors(task: Task) -> tuple[str, ...]:
+    """The losses of the table with the values in the authors' configurations.
+
+    >>> authors(find("cifar10"))[4]
+    'penex:alpha=0.03'
+    """
+    return tuple(str(LossSpec(name, dict(task.tuned.get(name, {})))) for name in LOSSES)
+
+
+def missing(comparison: Comparison, out: Path) -> list[Run]:
+    """The runs of a comparison that are not there."""
+    return [run for run in comparison.runs() if not Record.of(out, run.config).is_done]
+
+
+def smoke_size(task: str) -> int:
+    """How many stand-ins a task trains on."""
+    return _SMOKE_SIZES.get(task, 40)
+
+
+def write_stand_ins(folder: Path) -> None:
+    """Tiny files of noise in the official formats, for every task of the table."""
+    random = np.random.default_rng(0)
+
+    def cifar(path: Path, count: int, label: str, classes: int) -> None:
+        content = {
+            "data": random.integers(0, 256, (count, 3072), dtype=np.uint8),
+            label: [k % classes for k in range(count)],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(content, protocol=2))
+
+    ten, hundred = (folder / name for name in _CLASSES)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        cifar(ten / name, 20, "labels", 10)
+    cifar(hundred / "train", 200, "fine_labels", 100)
+    cifar(hundred / "test", 100, "fine_labels", 100)
+    meta = {"fine_label_names": [f"class {k}" for k in range(100)]}
+    (hundred / "meta").write_bytes(pickle.dumps(meta, protocol=2))
+    arrays = {}
+    for part, count in (("train", 54), ("val", 9), ("test", 36)):
+        arrays[f"{part}_images"] = random.integers(0, 256, (count, 28, 28, 3), dtype=np.uint8)
+        arrays[f"{part}_labels"] = (np.arange(count) % 9).astype(np.uint8)[:, None]
+    np.savez_compressed(folder / "pathmnist.npz", allow_pickle=False, **arrays)

@@ -1,0 +1,56 @@
+"""CIFAR-100 as in the paper's appendix: its network with 100 outputs, Adam at 1e-4, clip 15.
+
+50,000 images for training, 80 % of them (40,000) to train on and the rest to validate, and the
+official 10,000 to test on; fine labels. The set carries no licence of its own (Krizhevsky 2009).
+"""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from penex.lab.data import Collection, cifar
+from penex.lab.errors import LabError
+from penex.lab.models.cnn import cnn
+from penex.lab.recipe import PAPER
+from penex.lab.tasks import Task, data_root, paper_numbers
+
+_FOLDER = "cifar-100-python"
+
+
+def collect(root: Path | None = None) -> Collection:
+    """The official files in a folder, or in the folder inside it that the archive makes."""
+    root = data_root() if root is None else root
+    for folder in (root, root / _FOLDER):
+        if cifar.is_cifar100(folder):
+            half = torch.full((3, 1, 1), 127.5)  # (x / 255 - 0.5) / 0.5
+            return dataclasses.replace(cifar.read_cifar100(folder), mean=half, std=half)
+    raise LabError(
+        f"CIFAR-100 is not in {root}: it needs {_FOLDER}/ with train, test and meta (178 MiB). Get "
+        "it with `penex data get cifar100`, or say where it is with --data or PENEX_DATA."
+    )
+
+
+TASK = Task(
+    name="cifar100",
+    title="CIFAR-100, the paper's network and recipe",
+    collect=collect,
+    train_size=40_000,
+    model="cnn",
+    build=cnn,
+    recipe=PAPER["cifar100"],
+    preprocessing={"kind": "images", "image_size": 32},
+    tuned={
+        "label_smoothing": {"epsilon": 0.13},
+        "confidence_penalty": {"lambda_": 0.38},
+        "focal": {"gamma": 4.7},
+        "penex": {"alpha": 0.085},
+    },
+    paper={
+        "ce": paper_numbers(0.443, 0.287, 3.072, 0.794),
+        "label_smoothing": paper_numbers(0.451, 0.147, 2.292, 0.692),
+        "confidence_penalty": paper_numbers(0.449, 0.152, 2.254, 0.695),
+        "focal": paper_numbers(0.428, 0.161, 2.341, 0.723),
+        "penex": paper_numbers(0.460, 0.147, 2.140, 0.685),
+    },
+)

@@ -1,0 +1,217 @@
+"""The paper's main table beside ours."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import penex
+from penex.lab import files
+from penex.lab.tasks import find
+from penex.report import tables
+from penex.report.page import render
+from penex.report.results import METRIC, Metric, Results, Row
+from penex.report.statistics import mean_and_spread
+
+NAME = "table1"
+
+# In the paper's order, with its signs: larger is better. Its ECE is the mean over batches.
+SHOWN: tuple[tuple[str, str, int], ...] = (
+    ("accuracy", "ACC", 1),
+    ("ece_per_batch", "-ECE, per batch", -1),
+    ("ece", "-ECE", -1),
+    ("cross_entropy", "-CE", -1),
+    ("brier", "-BRIER", -1),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of the table.
+
+    Attributes:
+        mean: over seeds, with the paper's sign; NaN if there is none.
+        seeds: the standard deviation over seeds; NaN for fewer than two.
+        bootstrap: the spread of one run's test set, the mean over seeds; the paper's ±.
+        paper: the paper's number with its sign; None if it has none.
+        best: whether it is best beyond luck among the losses of its task.
+        note: what stands in its place.
+    """
+
+    mean: float
+    seeds: float
+    bootstrap: float
+    paper: float | None
+    best: bool
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """Mean ± seeds [± bootstrap] (paper)."""
+        if self.note:
+            return self.note
+        text = f"{self.mean:.3f}"
+        text += "" if math.isnan(self.seeds) else f" ± {self.seeds:.3f}"
+        text += "" if math.isnan(self.bootstrap) else f" [{self.bootstrap:.3f}]"
+        return text if self.paper is None else f"{text} ({self.paper:.3f})"
+
+
+@dataclass(frozen=True)
+class Block:
+    """The part of the table for a task."""
+
+    task: str
+    title: str
+    seeds: int
+    rows: list[tuple[Row, list[Cell]]]
+
+
+def block(results: Results) -> Block:
+    """A task's part of the table."""
+    rows = results.at(results.train_sizes[-1])
+    best = tables.winners(rows)
+    paper = find(results.task).paper
+    return Block(
+        results.task,
+        find(results.task).title,
+        results.seeds,
+        [(row, [_cell(row, name, sign, paper, best) for name, _, sign in SHOWN]) for row in rows],
+    )
+
+
+def _cell(
+    row: Row,
+    name: str,
+    sign: int,
+    paper: object,
+    best: set[tuple[str, str]],
+) -> Cell:
+    metric: Metric = METRIC[name]
+    mean, spread = mean_and_spread(list(row.values(metric.name).values()))
+    bootstrap = mean_and_spread(list(row.spreads(metric.name).values()))[0]
+    note = ""
+    if row.broken(metric.name):
+        note = "not finite"
+    elif math.isnan(mean):
+        note = "diverged" if row.diverged else "missing"
+    said = paper.get(row.loss, {}).get(name) if isinstance(paper, dict) else None
+    return Cell(
+        sign * mean,
+        spread,
+        bootstrap,
+        None if said is None else sign * said,
+        (row.label, name) in best,
+        note,
+    )
+
+
+_RULE = (
+    "Test set, larger is better: mean ± standard deviation over seeds [bootstrap spread of one "
+    "test set] (the paper's number, one run). Bold (or *) is best beyond luck: the 95 % interval "
+    "of the seed-paired lead over the runner-up excludes zero."
+)
+
+
+def text(blocks: list[Block]) -> str:
+    """The table for a terminal."""
+    lines = []
+    for one in blocks:
+        lines += [f"{one.title}, {one.seeds} seeds", ""]
+        table = [["loss", *(title for _, title, _ in SHOWN)]]
+        for row, cells in one.rows:
+            shown = [cell.text + ("*" if cell.best else "") for cell in cells]
+            table.append([tables.name(row), *shown])
+        widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
+        for line in table:
+            padded = [word.ljust(width) for word, width in zip(line, widths, strict=True)]
+            lines.append("  ".join(padded).rstrip())
+        lines.append("")
+    return "\n".join([*lines, _RULE])
+
+
+def markdown(blocks: list[Block], command: str) -> str:
+    """The table as Markdown."""
+    parts = []
+    for one in blocks:
+        lines = [
+            f"**{one.title}, {one.seeds} seeds**",
+            "",
+            "| loss | " + " | ".join(title for _, title, _ in SHOWN) + " |",
+            "|---|" + "---|" * len(SHOWN),
+        ]
+        for row, cells in one.rows:
+            shown = [f"**{cell.text}**" if cell.best else cell.text for cell in cells]
+            lines.append(f"| {tables.name(row)} | {' | '.join(shown)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, _RULE, f"`{command}`"]) + "\n"
+
+
+def latex(blocks: list[Block]) -> str:
+    """The table for a paper that loads booktabs."""
+    parts = []
+    for one in blocks:
+        heads = " & ".join(f"${title}$" if "-" in title else title for _, title, _ in SHOWN)
+        lines = [
+            f"% {one.title}, {one.seeds} seeds. {_RULE}",
+            f"\\begin{{tabular}}{{l{'c' * len(SHOWN)}}}",
+            "\\toprule",
+            f"Loss & {heads} \\\\".replace("$-ECE, per batch$", "$-$ECE, per batch"),
+            "\\midrule",
+        ]
+        for row, cells in one.rows:
+            shown = [tables.latex_cell(cell.text, cell.best) for cell in cells]
+            lines.append(f"{tables.latex_text(tables.name(row))} & {' & '.join(shown)} \\\\")
+        parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def as_csv(blocks: list[Block]) -> str:
+    """A line for each task, loss and metric, unrounded."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["task", "loss", "metric", "mean", "seeds", "bootstrap", "paper", "best"])
+    for line in _lines(blocks):
+        writer.writerow(line)
+    return buffer.getvalue()
+
+
+def _lines(blocks: list[Block]) -> Iterator[list[object]]:
+    for one in blocks:
+        for row, cells in one.rows:
+            for (_, title, _), cell in zip(SHOWN, cells, strict=True):
+                yield [
+                    one.task, row.label, title, cell.mean, cell.seeds, cell.bootstrap, cell.paper,
+                    cell.best,
+                ]  # fmt: skip
+
+
+def write(folder: Path, blocks: list[Block], command: str) -> list[Path]:
+    """Write the table in every form; the files."""
+    page = render(
+        "table1.html",
+        {
+            "version": penex.__version__,
+            "rule": _RULE,
+            "heads": [title for _, title, _ in SHOWN],
+            "blocks": [
+                {
+                    "title": f"{one.title}, {one.seeds} seeds",
+                    "rows": [{"name": tables.name(row), "cells": cells} for row, cells in one.rows],
+                }
+                for one in blocks
+            ],
+            "command": command,
+        },
+    )
+    content = {
+        "md": markdown(blocks, command),
+        "csv": as_csv(blocks),
+        "tex": latex(blocks),
+        "html": page,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, words in content.items():
+        files.write(folder / f"{NAME}.{kind}", words.encode())
+    return [folder / f"{NAME}.{kind}" for kind in content]
