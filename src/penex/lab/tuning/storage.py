@@ -1,5 +1,6 @@
 """Where studies are kept: a journal beside the runs, or any storage that Optuna knows."""
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -172,23 +173,30 @@ def _locked_on_server(storage: Storage, name: str) -> Iterator[None]:
     """A lock that the server drops when the connection ends, however it ends."""
     import sqlalchemy
 
-    asks = {
-        "postgresql": "SELECT pg_try_advisory_lock(hashtext(:name))",
-        "mysql": "SELECT GET_LOCK(:name, 0)",
+    calls = {
+        "postgresql": (
+            "pg_try_advisory_lock(hashtext(:name))",
+            "pg_advisory_unlock(hashtext(:name))",
+        ),
+        "mysql": ("GET_LOCK(:name, 0)", "RELEASE_LOCK(:name)"),
     }
     engine = storage.optuna.engine
-    ask = asks.get(engine.dialect.name)
-    if ask is None:
+    if engine.dialect.name not in calls:
         yield
         return
+    take, release = (sqlalchemy.text(f"SELECT {call}") for call in calls[engine.dialect.name])
+    key = {"name": f"penex {name}"}
     with engine.connect() as connection:
         connection.detach()  # closed at the end, not kept for others with the lock on it
-        got = connection.execute(sqlalchemy.text(ask), {"name": f"penex {name}"}).scalar()
-        if not got:
+        if not connection.execute(take, key).scalar():
             raise LabError(
                 f"Another process tunes {name} with {storage.shown}. {_SEVERAL}: wait for it."
             )
-        yield
+        try:
+            yield
+        finally:  # at once: a server may take a moment to notice that a connection has ended
+            with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
+                connection.execute(release, key)
 
 
 class _FileLock:
