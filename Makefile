@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all test-triton lint bench figures clean
+.PHONY: demo test test-all test-triton lint bench figures claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/penex compare
@@ -41,6 +41,10 @@ figures: $(VENV)/.demo
 	cp runs/digits/curves.png docs/images/
 	$(BIN)/penex compare --seeds 5 --train-size 100 300 900
 	cp runs/digits/train_size.png docs/images/
+
+claims: $(VENV)/.demo
+	$(BIN)/penex reproduce table1 --read-only --out results
+	mv results/claims.md docs/reproduction.md
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "penex needs Python 3.11 or newer; try make PYTHON=python3.11")'

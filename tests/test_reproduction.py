@@ -15,8 +15,8 @@ from penex.lab import reproduction, tasks
 from penex.lab.compare import Comparison, listing_of
 from penex.lab.errors import LabError
 from penex.lab.tasks import pathmnist
+from penex.report import claims, results
 from penex.report import reproduction as report
-from penex.report import results
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -141,7 +141,7 @@ def test_every_form_of_the_table_from_tiny_files(
     cli.main(["reproduce", "table1", "--smoke"])
     said = capsys.readouterr()
     assert said.out.count("PENEX (alpha=") == 4
-    assert "All of it works: table1.md, table1.csv, table1.tex, table1.html" in said.out
+    assert "All of it works: table1.md, table1.csv, table1.tex, table1.html, claims.md" in said.out
     assert "cifar100: 14 of 14 runs to train" in said.err
 
 
@@ -166,14 +166,14 @@ def test_our_own_results_are_shown_with_the_papers_beside_them(
     assert cells[3].mean == pytest.approx(
         -np.mean([done["test"]["cross_entropy"] for done in row.done.values()])
     )
-    written = report.write(tmp_path, [block], "penex reproduce table1")
+    written = report.write(tmp_path, [found], "penex reproduce table1")
     lines = list(csv.DictReader(io.StringIO((tmp_path / "table1.csv").read_text())))
     assert len(lines) == 7 * 5
     assert float(lines[20]["mean"]) == cells[0].mean
     assert "0.793" in (tmp_path / "table1.tex").read_text()
     assert "(0.793)" in (tmp_path / "table1.md").read_text()
     assert "(0.793)" in (tmp_path / "table1.html").read_text()
-    assert len(written) == 4
+    assert len(written) == 5
     assert sorted(RESULTS.rglob("*")) == before
 
 
@@ -184,3 +184,25 @@ def test_a_baseline_that_misses_the_paper_would_be_a_bug() -> None:
         if row.loss in ("ce", "label_smoothing", "confidence_penalty", "focal"):
             assert cells[0].paper is not None
             assert abs(cells[0].mean - cells[0].paper) <= 0.02
+
+
+def test_claims_are_judged_by_their_intervals() -> None:
+    """Against statistics computed by hand from the records."""
+    from scipy import stats
+
+    found = results.load(RESULTS / "cifar10_noisy")
+    said = {claim.words: claim for claim in claims.claims(found)}
+    assert said["CE reaches the paper's accuracy, within 0.02"].verdict == "holds"
+    rows = {row.loss: row for row in found.rows}
+    a, b = (rows[loss].values("accuracy") for loss in ("penex", "ce"))
+    differences = [a[seed] - b[seed] for seed in range(5)]
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(differences), scale=stats.sem(differences))
+    claim = said["PENEX has a better accuracy than cross-entropy"]
+    assert f"[{low:+.3f}, {high:+.3f}]" in claim.ours
+    assert claim.verdict == ("holds" if low > 0 else "does not hold" if high < 0 else "unclear")
+    assert claim.paper == "0.766 against 0.724"
+    best = said["PENEX has the best accuracy of the five losses"]
+    assert "label smoothing" in best.ours
+    document = claims.markdown([found], "penex reproduce table1")
+    assert document.count("\n| ") == 1 + len(said)
+    assert "H200" in document

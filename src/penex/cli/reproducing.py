@@ -1,5 +1,6 @@
 """penex reproduce: the paper's tables, with real results beside its own."""
 
+import json
 import sys
 import tempfile
 from dataclasses import replace
@@ -80,7 +81,7 @@ def _table1(
     options: dict[str, Any],
 ) -> None:
     from penex.lab import reproduction, tasks
-    from penex.lab.compare import Comparison, compare, listing_of
+    from penex.lab.compare import LISTING, Comparison, compare, listing_of
     from penex.lab.tuning.values import tuned as best_values
     from penex.report import reproduction as report
     from penex.report import results
@@ -93,18 +94,21 @@ def _table1(
         losses = reproduction.authors(task)
         if tuned:
             like = Comparison(task, losses[:1], 1).runs()[0]
-            found = best_values(task, reproduction.LOSSES, like, None, out / name)
-            losses = tuple(one.loss for one in found)
-            for one in found:
+            best = best_values(task, reproduction.LOSSES, like, None, out / name)
+            losses = tuple(one.loss for one in best)
+            for one in best:
                 print(f"{name}, {one.loss}: {one.source}", file=sys.stderr)
         sizes = (reproduction.smoke_size(name),) if changes else ()
         comparisons.append(Comparison(task, losses, seeds, sizes, changes))
     left = [len(reproduction.missing(comparison, out)) for comparison in comparisons]
     if not read_only:
         _check_data([c for c, count in zip(comparisons, left, strict=True) if count])
-    blocks = []
+    found: list[results.Results] = []
     for comparison, count in zip(comparisons, left, strict=True):
         listing = listing_of(comparison, out, training.command_line())
+        kept = out / comparison.task.name / LISTING
+        if not count and kept.exists():  # how they were trained, not how they are read
+            listing["command"] = json.loads(kept.read_text()).get("command", "")
         total = len(listing["runs"])
         if count and not read_only:
             print(f"{comparison.task.name}: {count} of {total} runs to train", file=sys.stderr)
@@ -120,15 +124,15 @@ def _table1(
                     pack=training.pack_size(options["pack"]),
                 )
         if count < total or not read_only:
-            blocks.append(report.block(results.load(out / comparison.task.name, listing)))
+            found.append(results.load(out / comparison.task.name, listing))
         else:
             print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
-    if not blocks:
+    if not found:
         raise LabError(f"There are no records of these tasks in {out}.")
     if not training.writes():
         return
-    print(report.text(blocks))
-    written = report.write(out, blocks, training.command_line())
+    print(report.text([report.block(one) for one in found]))
+    written = report.write(out, found, training.command_line())
     files = ", ".join(path.name for path in written)
     if changes:
         print(f"\nAll of it works: {files} were written, and are gone. The numbers mean nothing.")

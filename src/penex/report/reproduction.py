@@ -10,7 +10,7 @@ from pathlib import Path
 import penex
 from penex.lab import files
 from penex.lab.tasks import find
-from penex.report import tables
+from penex.report import claims, tables
 from penex.report.page import render
 from penex.report.results import METRIC, Metric, Results, Row
 from penex.report.statistics import mean_and_spread
@@ -187,8 +187,9 @@ def _lines(blocks: list[Block]) -> Iterator[list[object]]:
                 ]  # fmt: skip
 
 
-def write(folder: Path, blocks: list[Block], command: str) -> list[Path]:
-    """Write the table in every form; the files."""
+def write(folder: Path, found: list[Results], command: str) -> list[Path]:
+    """Write the table in every form, and the claims one by one; the files."""
+    blocks = [block(results) for results in found]
     page = render(
         "table1.html",
         {
@@ -206,12 +207,13 @@ def write(folder: Path, blocks: list[Block], command: str) -> list[Path]:
         },
     )
     content = {
-        "md": markdown(blocks, command),
-        "csv": as_csv(blocks),
-        "tex": latex(blocks),
-        "html": page,
+        f"{NAME}.md": markdown(blocks, command),
+        f"{NAME}.csv": as_csv(blocks),
+        f"{NAME}.tex": latex(blocks),
+        f"{NAME}.html": page,
+        "claims.md": claims.markdown(found, command),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, words in content.items():
-        files.write(folder / f"{NAME}.{kind}", words.encode())
-    return [folder / f"{NAME}.{kind}" for kind in content]
+    for name, words in content.items():
+        files.write(folder / name, words.encode())
+    return [folder / name for name in content]
