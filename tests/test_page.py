@@ -190,6 +190,24 @@ def test_the_page_of_a_study(browser: Any, study: Path, width: int, scheme: str)
 
 
 @browser_test
+def test_the_page_of_the_papers_table(browser: Any, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    from penex.report import reproduction, results
+
+    found = results.load(Path(__file__).parents[1] / "results" / "cifar10")
+    reproduction.write(tmp_path, [found], "penex reproduce table1")
+    size = {"width": 390, "height": 844}
+    view, said = opened(browser, tmp_path / "table1.html", viewport=size)
+    assert said == []
+    assert view.evaluate("document.documentElement.scrollWidth") <= 390
+    assert view.locator("tbody tr").count() == 7
+    found_by_axe = Axe().run(view).response["violations"]
+    assert [v["id"] for v in found_by_axe if v["impact"] in ("serious", "critical")] == []
+    view.close()
+
+
+@browser_test
 def test_it_works_without_scripts(browser: Any, compared: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     view = context.new_page()
