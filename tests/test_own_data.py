@@ -540,7 +540,7 @@ def test_one_sentence_and_exit_code_2(
     ("arguments", "words"),
     [
         (["digits", "--data", "x"], "Give the task 'digits' or --data, not both"),
-        (["--label-column", "x"], "are for --data"),
+        (["--label-column", "x"], "is for --data"),
         (["--model", "cn"], "Did you mean 'cnn'?"),
         (["--model", "nothing_here:make"], "cannot be imported"),
         (["--label-noise", "1.5"], "a rate above 0 and at most 1"),

@@ -20,6 +20,7 @@ _CLASSES = {"cifar-10-batches-py": 10, "cifar-100-python": 100}
 def authors(task: Task) -> tuple[str, ...]:
     """The losses of the table with the values in the authors' configurations.
 
+    >>> from penex.lab.tasks import find
     >>> authors(find("cifar10"))[4]
     'penex:alpha=0.03'
     """
