@@ -53,10 +53,11 @@ class PENEX(PenalisedLoss):
             torch.distributed is initialised, False for no one, or a group.
         impl: which implementation computes it. ``reference`` is the plain formula, which does
             everything everywhere; ``eager`` a few operations, for class indices on the CPU;
-            ``triton`` three fused kernels, for (N, C) logits up to float32 on a GPU; ``auto``
-            takes the fastest that a batch allows, and `implementation` says which. On a GPU a
-            target that is no class makes the loss NaN under triton, where the others (and torch's
-            cross-entropy) stop with a device-side assert.
+            ``triton`` three fused kernels, for (N, C) logits up to float32 on a GPU. ``auto`` takes
+            eager where a batch allows it and the plain formula elsewhere; triton must be asked for
+            until it has been timed on a GPU. `implementation` says which it is. Under triton a
+            target that is no class makes the loss NaN, where the others (and torch's
+            cross-entropy) stop with a device-side assert on a GPU.
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves
@@ -146,7 +147,7 @@ class PENEX(PenalisedLoss):
             return "reference"
         if self.impl != "triton" and self._is_common(logits, target):
             return "eager"
-        if self.impl != "eager" and self._is_fusible(logits, target):
+        if self.impl == "triton" and self._is_fusible(logits, target):
             return "triton"
         if self.impl == "auto":
             return "reference"
@@ -177,7 +178,7 @@ class PENEX(PenalisedLoss):
 
     def _is_fusible(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.fused` can do it: (N, C) logits up to float32 where Triton runs."""
-        if not isinstance(logits, Tensor) or not (logits.is_cuda or self.impl == "triton"):
+        if type(logits) not in _PLAIN:
             return False
         others = [target] if self.weight is None else [target, self.weight]
         classes = logits.shape[1:]
@@ -185,7 +186,6 @@ class PENEX(PenalisedLoss):
             _HAS_TRITON
             and logits.dim() == 2
             and logits.numel() > 0
-            and type(logits) in _PLAIN
             and all(
                 type(other) is Tensor
                 and other.device == logits.device

@@ -78,6 +78,8 @@ def contestants(device: torch.device, *, compiled: bool) -> dict[str, Callable[[
     }
     if compiled:
         found["cross-entropy, compiled"] = lambda: torch.compile(nn.CrossEntropyLoss())
+    if device.type == "cuda" and importlib.util.find_spec("triton"):
+        found["PENEX, triton"] = lambda: PENEX(impl="triton")
     if device.type == "cuda" and importlib.util.find_spec("liger_kernel"):
         found["cross-entropy, Liger"] = _liger
     return found
