@@ -208,6 +208,7 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
         for k, member in enumerate(members):
             member.position.history.copy_(history[:, k])
             if member.alive:
+                member.record.keep_metrics()
                 checkpoint.save(member.record.checkpoint, member.learner, member.position)
                 member.record.add_time(share)
         clock = saved = time.monotonic()

@@ -135,8 +135,13 @@ class Record:
         """Append the line of an epoch."""
         with (self.folder / _METRICS).open("a") as file:
             file.write(files.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # a checkpoint on disk must find its lines there
+
+    def keep_metrics(self) -> None:
+        """Make sure that the lines are on the disk: a checkpoint that is must find them there."""
+        path = self.folder / _METRICS
+        if path.exists():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
     def write_predictions(self, temperature: float, **logits_and_targets: Tensor) -> None:
         """Write the logits as the model gave them, the targets, and the loss's temperature."""
@@ -171,6 +176,7 @@ class Record:
 
     def finish(self, done: Json) -> None:
         """Write done.json, with the checksums of the files that a report reads."""
+        self.keep_metrics()
         sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
         files.write_json(self.folder / _DONE, {"format": FORMAT, **done, "sha256": sums})
         self._tidy(done)

@@ -184,6 +184,7 @@ def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None
 
     def save(position: loop.Position) -> None:
         nonlocal began
+        record.keep_metrics()
         checkpoint.save(record.checkpoint, learner, position)
         record.add_time(time.monotonic() - began)
         began = time.monotonic()
