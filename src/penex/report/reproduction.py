@@ -194,7 +194,8 @@ def write(folder: Path, found: list[Results], command: str) -> list[Path]:
         "table1.html",
         {
             "version": penex.__version__,
-            "rule": _RULE,
+            "title": "The paper's main table, and ours",
+            "asked": _RULE,
             "heads": [title for _, title, _ in SHOWN],
             "blocks": [
                 {
