@@ -14,7 +14,9 @@ from penex.lab.errors import Interrupted
 from penex.lab.records import Record
 from penex.lab.runs import Run
 from penex.lab.training import Hooks
+from penex.lab.tuning.plan import Tuning
 from penex.lab.tuning.storage import open_storage
+from penex.lab.tuning.study import Progress
 
 LOSSES = ("label_smoothing", "confidence_penalty", "focal", "penex")
 
@@ -36,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     task = tasks.find(options.task)
     collection = task.collect() if options.data is None else task.collect(options.data)
-    what = tuning.Tuning(
+    what = Tuning(
         replace(task, collect=lambda: collection),
         tuple(options.losses),
         options.trials,
@@ -49,7 +51,7 @@ def main() -> None:
     def done(run: Run, record: Record, reused: bool) -> None:
         print(run.loss, record.done()["status"], flush=True)
 
-    def told(stand: list[tuning.Progress]) -> None:
+    def told(stand: list[Progress]) -> None:
         for one in stand:
             print(f"{one.loss}: {one.finished} of {one.wanted}, {one.best} {one.value:.4f}")
         print(f"{(end - time.monotonic()) / 60:.1f} minutes left", flush=True)

@@ -53,11 +53,19 @@ def test_the_losses_that_are_timed_agree() -> None:
         torch.testing.assert_close(values, [values[0]] * 3)
 
 
-def test_a_call_that_takes_longer_is_measured_as_longer() -> None:
-    small, large = torch.ones(10), torch.ones(3_000_000)
-    times = bench.take_turns({"small": small.exp, "large": large.exp}, 0.01, CPU)
-    assert min(times["large"]) > max(times["small"][:1])
-    assert len(times["large"]) == len(times["small"]) >= 5
+def test_times_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls that take 2 ms and 30 ms by a clock that only they move."""
+    now = 0.0
+
+    def takes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("penex.lab.bench.time.perf_counter", lambda: now)
+    times = bench.take_turns({"a": lambda: takes(2e-3), "b": lambda: takes(30e-3)}, 0.5, CPU)
+    assert times["a"] == pytest.approx([2e-3] * len(times["a"]))
+    assert times["b"] == pytest.approx([30e-3] * len(times["a"]))
+    assert len(times["a"]) == 24  # a turn is 5 calls of a and one of b, 40 ms; the first warms up
 
 
 def test_what_does_not_fit_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:

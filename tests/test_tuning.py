@@ -20,8 +20,9 @@ from penex.lab import runs, tasks, tuning
 from penex.lab.errors import Interrupted, LabError
 from penex.lab.records import Record
 from penex.lab.training import Hooks
-from penex.lab.tuning import Tuning
+from penex.lab.tuning.plan import Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
+from penex.lab.tuning.study import fingerprint, progress, sampler
 from penex.lab.tuning.values import tuned
 from penex.registry import Parameter
 from penex.report import studies
@@ -53,7 +54,7 @@ def test_the_same_seed_gives_the_same_study_to_the_last_bit(tmp_path: Path) -> N
             "penex": 7,
             "focal": 7,
         }
-        prints.append({loss: tuning.fingerprint(study) for loss, study in found.items()})
+        prints.append({loss: fingerprint(study) for loss, study in found.items()})
     assert prints[0] == prints[1]
     assert prints[0]["penex"] != prints[2]["penex"]
 
@@ -77,11 +78,11 @@ def test_after_the_first_ten_the_search_is_no_longer_blind(tmp_path: Path) -> No
     """TPE's suggestions follow the results: the first ten are random, the later ones are not."""
     what = small("focal", trials=20, batch=10)
     first = carried_out(what, tmp_path / "a")["focal"]
-    blind = [tuning._sampler(0, n, "gamma") for n in range(20)]
+    blind = [sampler(0, n, "gamma") for n in range(20)]
     empty = optuna.create_study()
     expected = []
-    for sampler in blind:
-        empty.sampler = sampler
+    for one in blind:
+        empty.sampler = one
         expected.append(empty.ask().suggest_float("gamma", 0.0, 5.0))
     values = [trial.params["gamma"] for trial in first.trials]
     assert values[:10] == expected[:10]
@@ -98,7 +99,7 @@ def test_a_trial_that_diverges_fails_with_its_reason(tmp_path: Path) -> None:
     assert failed
     assert all("at step" in trial.user_attrs["reason"] for trial in failed)
     assert all(trial.value is None for trial in failed)
-    stand = tuning.progress(study, "ex", 6)
+    stand = progress(study, "ex", 6)
     assert (stand.failed, stand.finished) == (len(failed), 6)
     page = studies.build("digits", [studies.load(study, "ex", tmp_path)], "penex tune")
     assert "Failed trials" in page
@@ -134,7 +135,7 @@ def test_a_stopped_study_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> N
             pass
     assert asked >= 9
     for loss, study in whole.items():
-        assert tuning.fingerprint(found[loss]) == tuning.fingerprint(study)
+        assert fingerprint(found[loss]) == fingerprint(study)
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3])
@@ -149,7 +150,7 @@ def test_a_trial_that_was_only_half_suggested_is_completed(tmp_path: Path, kept:
     half = lines[start + kept][: len(lines[start + kept]) // 2]  # and half a line more
     (broken / JOURNAL).write_bytes(b"".join(lines[: start + kept]) + half)
     found = carried_out(what, tmp_path / "broken")["conex_lagrangian"]
-    assert tuning.fingerprint(found) == tuning.fingerprint(whole)
+    assert fingerprint(found) == fingerprint(whole)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
@@ -173,7 +174,7 @@ def test_a_killed_study_completes_with_the_same_trials(tmp_path: Path) -> None:
         for study in loaded:
             assert [t.number for t in study.trials] == list(range(25))
             assert all(t.state.is_finished() for t in study.trials)
-        prints.append([tuning.fingerprint(study) for study in loaded])
+        prints.append([fingerprint(study) for study in loaded])
     assert prints == [prints[0]] * len(prints)
 
 
@@ -212,7 +213,7 @@ def test_a_version_or_a_study_that_is_not_ours_is_refused(
     with pytest.raises(LabError, match="was not made by penex tune"):
         carried_out(small("focal"), tmp_path)
     carried_out(small("penex", trials=1), tmp_path)
-    monkeypatch.setattr(tuning, "FORMAT", 2)
+    monkeypatch.setattr("penex.lab.tuning.plan.FORMAT", 2)
     with pytest.raises(LabError, match="its format is 1, not 2"):
         carried_out(small("penex", trials=1), tmp_path)
 
@@ -328,7 +329,7 @@ def test_sqlite_is_for_one_process(tmp_path: Path) -> None:
         what = small("penex")
         found = tuning.tune(what, first, tmp_path, CPU)["penex"]
         again = carried_out(what, tmp_path / "journal")["penex"]
-        assert tuning.fingerprint(found) == tuning.fingerprint(again)
+        assert fingerprint(found) == fingerprint(again)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +393,7 @@ def test_a_server_gives_the_same_study(server: str, tmp_path: Path) -> None:
     with opened(server, tmp_path) as first, opened(server, tmp_path) as second:
         found = tuning.tune(what, first, tmp_path / "a", CPU)["penex"]
         again = carried_out(what, tmp_path / "b")["penex"]
-        assert tuning.fingerprint(found) == tuning.fingerprint(again)
+        assert fingerprint(found) == fingerprint(again)
         assert "Another process tunes digits penex" in busy(first, second, "digits penex")
         with alone(first, ["digits penex"]), alone(second, ["digits focal"]):
             pass

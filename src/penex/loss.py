@@ -215,7 +215,7 @@ class PENEX(PenalisedLoss):
         limit = F.exp_limit(logits.numel(), torch.float32)
         overwrite = self.overwrite_logits and _is_disposable(logits)
         rest = fused.Options(self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite)
-        sums = fused.rows(logits, target, weight, *rest[:4])
+        sums = fused.rows(logits.detach(), target, weight, *rest[:4])
         if (
             self.reduction != "none"
             and self.accumulate == 1
@@ -223,17 +223,10 @@ class PENEX(PenalisedLoss):
             and not (self.training and self.shares_batches())
         ):
             numbers: Tensor = fused.finish(
-                sums,
-                self.rho,
-                alpha=self.alpha,
-                ema=self.ema,
-                rho_min=self.rho_min,
-                rho_max=self.rho_max,
-                fixed=self.fixed_rho,
-                training=self.training,
-                listing=self.order == "listing",
-                mean=self.reduction == "mean",
-            )
+                sums, self.rho, self.alpha, self.ema, self.rho_min, self.rho_max,
+                self.fixed_rho or 0.0, self.training, self.order == "listing",
+                self.reduction == "mean",
+            )  # fmt: skip
             value = numbers[0]
         else:
             rho, total = self.settle(sums[[0, 1, 3]].sum(1), torch.float32)

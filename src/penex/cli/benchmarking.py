@@ -13,7 +13,8 @@ def bench(
     sizes: Annotated[tuple[str, ...], hinted("NxC [NxC ...]", "(default: what fits)")] = (),
     seconds: float = 1.0,
     dtype: Annotated[
-        Literal["float32", "bfloat16", "float16", "auto"], hinted("", "(default: auto)")
+        Literal["float32", "bfloat16", "float16", "auto"],
+        hinted("auto|float32|bfloat16|float16", "(default: auto)"),
     ] = "auto",
     device: str = "auto",
     threads: int = 1,

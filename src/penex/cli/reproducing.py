@@ -3,6 +3,7 @@
 import json
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,8 +108,9 @@ def _table1(
     for comparison, count in zip(comparisons, left, strict=True):
         listing = listing_of(comparison, out, training.command_line())
         kept = out / comparison.task.name / LISTING
-        if not count and kept.exists():  # how they were trained, not how they are read
-            listing["command"] = json.loads(kept.read_text()).get("command", "")
+        if not count:  # how they were trained, not how they are read
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                listing["command"] = json.loads(kept.read_text())["command"]
         total = len(listing["runs"])
         if count and not read_only:
             print(f"{comparison.task.name}: {count} of {total} runs to train", file=sys.stderr)

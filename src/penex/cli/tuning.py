@@ -9,7 +9,8 @@ from typing import Annotated
 from penex.cli import training
 from penex.cli.options import NO_DATA, UNCHANGED, OwnData, Recipe, Size, TaskName, hinted
 from penex.lab.errors import LabError
-from penex.lab.tuning import Progress, Tuning
+from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.study import Progress, all_studies
 
 _TABLE = ("label_smoothing", "confidence_penalty", "focal", "penex")
 
@@ -94,7 +95,7 @@ def tune(
                 told=told,
                 pack=training.pack_size(pack),
             )
-        everything = {**tuning.all_studies(place, chosen.name), **found}
+        everything = {**all_studies(place, chosen.name), **found}
         results = {name: studies.load(study, name, out) for name, study in everything.items()}
     page = studies.write(folder, chosen.name, list(results.values()), training.command_line())
     print(studies.text([results[name] for name in found]))

@@ -49,59 +49,16 @@ def _(logits: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(logits)
 
 
-def rows(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    alpha: float,
-    limit: float,
-    ignore_index: int,
-    smoothing: float,
-) -> Tensor:
-    """The sums of each row: ex, se, mass and its share of D, (4, N) in float32.
-
-    Args:
-        logits: (N, C) in one of `DTYPES`, with any strides.
-        target: int64 class indices (N), or probabilities (N, C).
-        weight: a weight for each class, contiguous.
-        alpha: the sensitivity.
-        limit: up to where exp is exact.
-        ignore_index: the class index that takes a row out.
-        smoothing: of the labels.
-    """
+def rows(*given: Any) -> Tensor:
+    """`triton.launch_rows`; one node of the graph while torch.compile looks on."""
     launch = _rows_op if torch.compiler.is_compiling() else triton.launch_rows
-    return launch(logits.detach(), target, weight, alpha, limit, ignore_index, smoothing)
+    return launch(*given)
 
 
-def finish(
-    sums: Tensor,
-    rho: Tensor,
-    *,
-    alpha: float,
-    ema: float,
-    rho_min: float,
-    rho_max: float,
-    fixed: float | None,
-    training: bool,
-    listing: bool,
-    mean: bool,
-) -> Tensor:
-    """The loss of a batch, the rho that it used and its divisor, (3); moves rho in training.
-
-    Args:
-        sums: of `rows`.
-        rho: the penalty, a float32 buffer.
-        alpha: the sensitivity.
-        ema: the weight of a new batch in rho.
-        rho_min: the lower bound of rho.
-        rho_max: the upper bound of rho.
-        fixed: a rho that is never moved, or None.
-        training: whether this is a step of rho.
-        listing: whether to clip before averaging.
-        mean: whether to divide.
-    """
+def finish(*given: Any) -> Tensor:
+    """`triton.launch_finish`; one node of the graph while torch.compile looks on."""
     launch = _finish_op if torch.compiler.is_compiling() else triton.launch_finish
-    return launch(sums, rho, alpha, ema, rho_min, rho_max, fixed or 0.0, training, listing, mean)
+    return launch(*given)
 
 
 class Options(NamedTuple):

@@ -207,7 +207,17 @@ def launch_rows(
     ignore_index: int,
     smoothing: float,
 ) -> Tensor:
-    """ex, se, mass and the share of D of each row, (4, N) in float32."""
+    """The sums of each row: ex, se, mass and its share of D, (4, N) in float32.
+
+    Args:
+        logits: (N, C) in one of `DTYPES`, with any strides.
+        target: int64 class indices (N), or probabilities (N, C).
+        weight: a weight for each class, contiguous.
+        alpha: the sensitivity.
+        limit: up to where exp is exact.
+        ignore_index: the class index that takes a row out.
+        smoothing: of the labels.
+    """
     rows, classes = logits.shape
     out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
     soft = target.dim() == 2
@@ -235,7 +245,20 @@ def launch_finish(
     listing: bool,
     mean: bool,
 ) -> Tensor:
-    """The loss, the rho that it used and its divisor; moves rho. fixed = 0 is for no fixed rho."""
+    """The loss of a batch, the rho that it used and its divisor, (3); moves rho in training.
+
+    Args:
+        sums: of `launch_rows`.
+        rho: the penalty, a float32 buffer.
+        alpha: the sensitivity.
+        ema: the weight of a new batch in rho.
+        rho_min: the lower bound of rho.
+        rho_max: the upper bound of rho.
+        fixed: a rho that is never moved; 0 for none.
+        training: whether this is a step of rho.
+        listing: whether to clip before averaging.
+        mean: whether to divide.
+    """
     out = torch.empty(3, dtype=torch.float32, device=sums.device)
     rows = sums.shape[1]
     block = min(4096, max(16, triton.next_power_of_2(rows)))

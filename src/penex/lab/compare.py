@@ -91,12 +91,7 @@ def compare(
     listing = listing_of(comparison, out, command)
     _write(folder, listing)
     most = packing.size_for(device, pack, planned[0])
-    if most > 1:
-        packing.train(planned, out, device, hooks or training.Hooks(), done, most)
-    else:
-        for run in planned:
-            reused = Record.of(out, run.config).is_done
-            done(run, training.train(run, out, device, hooks), reused)
+    packing.train(planned, out, device, hooks or training.Hooks(), done, most)
     if ranks.rank() == 0:
         _keep_examples(planned, out, folder, device)
     _write(folder, listing)  # another comparison may have taken the place meanwhile

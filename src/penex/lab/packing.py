@@ -81,7 +81,21 @@ def packs(runs: Iterable[Run], most: int) -> Iterator[list[Run]]:
 def train(
     runs: list[Run], out: Path, device: torch.device, hooks: training.Hooks, done: Done, most: int
 ) -> None:
-    """Carry out runs, packed where they fit together; what cannot be packed is trained alone."""
+    """Carry out runs, packed where they fit together; what cannot be packed is trained alone.
+
+    Args:
+        runs: each once.
+        out: the folder of all tasks.
+        device: where to train.
+        hooks: who watches.
+        done: (run, record, whether it was there already) after each run.
+        most: how many may be in a pack; 1 for one run after another.
+    """
+    if most == 1:
+        for run in runs:
+            reused = Record.of(out, run.config).is_done
+            done(run, training.train(run, out, device, hooks), reused)
+        return
     left = [run for run in runs if not Record.of(out, run.config).is_done]
     for run in runs:
         if run not in left:
@@ -94,8 +108,9 @@ def train(
 def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[str], list[Run]]]:
     """The packs of runs that are not done, with the names of all that are, or were, in each.
 
-    A pack that was begun stays the same to the end, though members may have left it: the sums of a
-    convolution depend on its number of groups, in their last bits.
+    A pack that was begun stays the same to the end, though members may have left it: what a kernel
+    adds up in which order may depend on the number of models. (Seen for one against several; the
+    rest is up to the library.)
     """
     begun: dict[tuple[str, ...], list[Run]] = {}
     new = []

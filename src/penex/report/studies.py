@@ -11,7 +11,7 @@ import penex
 from penex import registry
 from penex.lab import files
 from penex.lab.records import Json, Record
-from penex.lab.tuning import ATTRIBUTE, OBJECTIVE
+from penex.lab.tuning.study import ATTRIBUTE, OBJECTIVE
 from penex.report.page import render, safe
 from penex.report.page import study as charts
 from penex.report.results import METRICS

@@ -8,8 +8,8 @@ from typing import Any
 from penex.lab.records import Json
 from penex.lab.runs import LossSpec, Run
 from penex.lab.tasks import Task
-from penex.lab.tuning import ATTRIBUTE, all_studies, progress
 from penex.lab.tuning.storage import JOURNAL, open_storage
+from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress
 
 _DIGITS = 3  # of a tuned value: the search knows it no better
 
