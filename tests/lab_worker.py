@@ -1,20 +1,19 @@
 """One rank of test_lab_distributed.py: train every loss a while with the engine, in float64.
 
-Usage: lab_worker.py RANK RANKS FOLDER. Rank 0 writes FOLDER/ranks-RANKS.safetensors.
+Usage: [torchrun …] lab_worker.py FOLDER. Rank 0 writes FOLDER/ranks-RANKS.safetensors.
 """
 
-import datetime
+import os
 import sys
 from pathlib import Path
 
 import safetensors.torch
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from penex import registry
 from penex.lab import runs, tasks, training
-from penex.lab.engine import loop
+from penex.lab.engine import loop, ranks
 from penex.lab.engine.step import step
 
 CPU = torch.device("cpu")
@@ -50,24 +49,24 @@ def first_gradient(loss: str) -> Tensor:
     return learner.grad.clone()
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
+def threads() -> list[str]:
+    """The names of this process's threads, those of C++ too."""
+    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+
+
+def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    if ranks > 1:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"file://{folder / 'store'}",
-            rank=rank,
-            world_size=ranks,
-            timeout=datetime.timedelta(seconds=300),
-        )
-    result = {f"theta.{loss}": train(loss) for loss in registry.LOSSES}
-    result |= {f"grad.{loss}": first_gradient(loss) for loss in registry.LOSSES}
-    if rank == 0:
-        safetensors.torch.save_file(result, folder / f"ranks-{ranks}.safetensors")
-    if ranks > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    together = int(os.environ.get("WORLD_SIZE", "1"))
+    with ranks.joined(CPU):
+        result = {f"theta.{loss}": train(loss) for loss in registry.LOSSES}
+        result |= {f"grad.{loss}": first_gradient(loss) for loss in registry.LOSSES}
+        if ranks.rank() == 0:
+            safetensors.torch.save_file(result, folder / f"ranks-{together}.safetensors")
+        assert ranks.world() == together
+        assert any("gloo" in name for name in threads()) == (together > 1)
+    # A thread of the group that ends while the interpreter does could abort the process.
+    assert not any("gloo" in name for name in threads()), threads()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(Path(sys.argv[1]))

@@ -14,24 +14,17 @@ from penex import registry
 
 WORKER = Path(__file__).with_name("lab_worker.py")
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Tensor]]:
     folder = tmp_path_factory.mktemp("ranks")
     found = {}
-    for ranks in (1, 2):
-        workers = [
-            subprocess.Popen(
-                [sys.executable, str(WORKER), str(rank), str(ranks), str(folder)],
-                env=ENVIRONMENT,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(ranks)
-        ]
-        errors = [worker.communicate(timeout=600)[1] for worker in workers]
-        assert all(worker.returncode == 0 for worker in workers), "\n".join(errors)
+    for ranks, start in ((1, []), (2, TORCHRUN)):
+        line = [sys.executable, *start, str(WORKER), str(folder)]
+        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
         found[ranks] = safetensors.torch.load_file(folder / f"ranks-{ranks}.safetensors")
     return found
 
@@ -54,8 +47,7 @@ def test_torchrun_trains_and_resumes_a_run(tmp_path: Path) -> None:
     """The command under torchrun: one record, written by one process, equal to one process's."""
     command = ["penex", "train", "digits", "--loss", "penex", "--train-size", "97"]
     command += ["--epochs", "3", "--dtype", "float64", "--save-seconds", "0", "--device", "cpu"]
-    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    two = [sys.executable, *run, "-m", *command, "--out", str(tmp_path / "two")]
+    two = [sys.executable, *TORCHRUN, "-m", *command, "--out", str(tmp_path / "two")]
     one = [sys.executable, "-m", *command, "--out", str(tmp_path / "one")]
     texts = []
     for line in (two, two, one):

@@ -61,6 +61,11 @@ def joined(device: torch.device) -> Iterator[None]:
     if not started or not dist.is_available() or dist.is_initialized():
         yield
         return
+    # Its default arguments hold the group that is there when it is first imported, as
+    # DistributedDataParallel does: such a group's threads would outlive it, and one that ends while
+    # the interpreter does takes the process down. Imported now, it holds none.
+    import torch.distributed.nn
+
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
