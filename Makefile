@@ -19,7 +19,7 @@ test-all: lint
 # The GPU kernels in Triton's interpreter: 640 MB, so not a part of the others.
 test-triton: $(VENV)/.dev
 	$(PIP) --no-deps triton==3.6.0
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/test_triton.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/test_triton.py tests/test_packed_conv.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -3,7 +3,8 @@
 Run it with `python -m benchmarks.training`. It prints microseconds for one model's step, the ratio
 to eager in the same run, and how many runs of 200 CIFAR-10 epochs an hour that makes; on a CPU it
 measures the digits network instead, and then trains the whole digits comparison both ways, with
-its evaluation and its records. `--write FILE` keeps it as JSON with device and versions.
+its evaluation and its records. The largest pack is also profiled: which kernels its step spends
+its time in. `--write FILE` keeps it all as JSON with device and versions.
 """
 
 import argparse
@@ -31,6 +32,8 @@ from penex.lab.tasks import Task
 LOSSES = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
 STEPS_OF_A_RUN = 200 * 625
 _ROUNDS = 8  # the first warms up
+_PROFILED = 10  # calls
+_SHOWN = 16  # kernels
 FLOP_OF_A_STEP = 65e6 * 64  # forward and backward, a batch of 64 CIFAR images
 
 
@@ -46,8 +49,13 @@ def task(device: torch.device) -> Task:
     return Task("noise", "", lambda: collection, 2560, "cnn", cnn, recipe)
 
 
-def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str, Any]]:
-    """Microseconds a model-step: eager, then packs of several sizes, all taking turns."""
+def measure(
+    device: torch.device, sizes: list[int], count: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Microseconds a model-step: eager, then packs of several sizes, all taking turns.
+
+    And the kernels of the last pack's step.
+    """
     work = task(device)
 
     def members(m: int) -> tuple[list[Any], list[Any]]:
@@ -62,10 +70,10 @@ def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str
     rate = torch.tensor(1e-4, dtype=learner.wide, device=device)
     learner.train()
 
-    def packed(m: int) -> Callable[[], None]:
+    def packed(m: int, *, fused: bool = True) -> Callable[[], None]:
         pack = Pack(*members(m))
         pack.train(True)
-        step_of = Steps(pack, print)
+        step_of = Steps(pack, print, fused=fused)
         batch, rates = index.expand(m, 64).contiguous(), rate.expand(m, 1).contiguous()
         seen = torch.zeros(m, 4, dtype=learner.wide, device=device)
         return lambda: step_of(batch, rates, seen)
@@ -76,12 +84,16 @@ def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str
             ("eager, one model", 1, lambda: step(learner, data, index, rate, history[0])),
             *((f"{kind}, {m} packed", m, packed(m)) for m in sizes),
         ]
+        if device.type == "cuda" and sizes:
+            m = sizes[-1]
+            calls.insert(-1, (f"without Triton, {m} packed", m, packed(m, fused=False)))
         rounds: list[list[float]] = [[] for _ in calls]
         for _ in range(_ROUNDS):
             for (_, m, call), seen in zip(calls, rounds, strict=True):
                 call()  # warms up, and compiles the first time
                 seen.append(_seconds(call, max(1, count // m), device) / m)
-    return [
+        kernels = profile(calls[-1][2], calls[-1][1], device)
+    rows = [
         {
             "what": what,
             "models": m,
@@ -90,6 +102,25 @@ def measure(device: torch.device, sizes: list[int], count: int) -> list[dict[str
         }
         for (what, m, _), seen in zip(calls, rounds, strict=True)
     ]
+    return rows, kernels
+
+
+def profile(call: Callable[[], None], m: int, device: torch.device) -> list[dict[str, Any]]:
+    """The kernels of a call by the time they take: microseconds a model-step, and how many."""
+    cuda = device.type == "cuda"
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CUDA if cuda else activity.CPU]) as watched:
+        _seconds(call, _PROFILED, device)
+    found = [
+        {
+            "kernel": event.key,
+            "microseconds": (event.self_device_time_total if cuda else event.self_cpu_time_total)
+            / (_PROFILED * m),
+            "calls": event.count / _PROFILED,
+        }
+        for event in watched.key_averages()
+    ]
+    return sorted(found, key=lambda kernel: -kernel["microseconds"])[:_SHOWN]
 
 
 def _seconds(call: Callable[[], None], count: int, device: torch.device) -> float:
@@ -130,17 +161,21 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     device = environment.device_of(options.device)
-    rows = measure(device, options.packs, options.steps)
+    rows, kernels = measure(device, options.packs, options.steps)
     print(environment.device_name(device), torch.__version__)
     eager = rows[0]["microseconds"]
     for row in rows:
         taken = row["microseconds"]
-        text = f"{row['what']:22} {taken:9.1f} us a model-step  {eager / taken:5.1f}x eager"
+        text = f"{row['what']:26} {taken:9.1f} us a model-step  {eager / taken:5.1f}x eager"
         if device.type == "cuda":
             run = taken * STEPS_OF_A_RUN / 1e6
             rate = FLOP_OF_A_STEP / taken / 1e6
             text += f"  {run:6.1f} s a run  {3600 / run:6.0f} runs an hour  {rate:5.1f} TFLOP/s"
         print(text)
+    print(f"\nWhere a step of the last spends its time (us a model-step; the {_SHOWN} largest):")
+    for kernel in kernels:
+        times = f"{kernel['microseconds']:9.2f}  {kernel['calls']:5.1f} times"
+        print(f"{times}  {kernel['kernel'][:100]}")
     if device.type == "cpu" and not options.steps_only:
         whole = compare_digits()
         for row in whole:
@@ -148,7 +183,7 @@ def main() -> None:
             print(f"{row['what']:38} {row['seconds']:6.1f} s  {ratio:4.1f}x")
         rows += whole
     if options.write:
-        record = {"environment": environment.describe(device), "rows": rows}
+        record = {"environment": environment.describe(device), "rows": rows, "kernels": kernels}
         options.write.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -17,7 +17,7 @@ from penex.lab.engine import checkpoint, loop, packed, packed_layers, schedule, 
 from penex.lab.engine.captured import Steps
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.packed import Pack
-from penex.lab.engine.packed_layers import CannotPack
+from penex.lab.engine.packed_layers import CannotPack, How
 from penex.lab.engine.step import step
 from penex.lab.errors import Interrupted, RecordError
 from penex.lab.models import find
@@ -133,7 +133,7 @@ def test_batch_norm_has_its_own_statistics(form: str, monkeypatch: pytest.Monkey
             for segment in made[0].segments:
                 flat = theta[:, segment.start : segment.start + segment.shape.numel()]
                 tensors[segment.name] = flat.view(len(theta), *segment.shape)
-            return packed_layers.forward(pack.module, "", tensors, normal, theta.dtype)
+            return packed_layers.forward(pack.module, "", tensors, normal, How(theta.dtype))
 
         monkeypatch.setattr(pack, "logits", logits)
     pack.train(True)
@@ -163,7 +163,7 @@ def test_both_forms_of_images_give_the_same_logits(form: str) -> None:
         s.name: torch.stack([s.of(learner.theta) for learner in made]) for s in made[0].segments
     }
     x = images.transpose(1, 2) if form == "stacked" else images.transpose(0, 1).flatten(1, 2)
-    found = packed_layers.forward(pack.module, "", tensors, x, torch.float64)
+    found = packed_layers.forward(pack.module, "", tensors, x, How(torch.float64))
     for k, learner in enumerate(made):
         expected = learner.module.eval()(images[k])
         torch.testing.assert_close(found[k], expected, rtol=1e-10, atol=1e-12)

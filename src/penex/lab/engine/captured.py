@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from penex.lab.engine.packed import Pack
+from penex.lab.engine.packed_layers import why_not_fused
 from penex.lab.engine.step import HISTORY
 
 Step = Callable[[Tensor, Tensor, Tensor], None]
@@ -62,12 +63,25 @@ class Steps:
         pack: whose step it is.
         say: gets a sentence if it falls back.
         compiled: False to leave torch.compile out.
+        fused: False to leave the Triton kernels out.
     """
 
-    def __init__(self, pack: Pack, say: Callable[[str], None], *, compiled: bool = True) -> None:
+    def __init__(
+        self,
+        pack: Pack,
+        say: Callable[[str], None],
+        *,
+        compiled: bool = True,
+        fused: bool = True,
+    ) -> None:
         self.pack, self.say = pack, say
         self.cuda = pack.device.type == "cuda"
         self.captured: dict[int, Step] = {}
+        if self.cuda and fused and pack.how.dtype == torch.bfloat16:
+            reason = why_not_fused(pack.device)
+            pack.how = pack.how._replace(fused=not reason)
+            if reason:
+                say(f"Convolutions are not fused: {reason}")
         if self.cuda and compiled:
             pack.compute = torch.compile(pack.compute)  # type: ignore[method-assign]
             pack.move = torch.compile(pack.move)  # type: ignore[method-assign]

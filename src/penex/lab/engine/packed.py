@@ -61,7 +61,7 @@ class Pack:
         # torch's "medium" lets float32 products be computed in bfloat16 where that is fast.
         medium = self.recipe.matmul_precision == "medium" and first.device.type == "cuda"
         half = (medium or self.recipe.autocast) and first.dtype == torch.float32
-        self.product = torch.bfloat16 if half else first.dtype
+        self.how = packed_layers.How(torch.bfloat16 if half else first.dtype)
 
     def __len__(self) -> int:
         return len(self.learners)
@@ -105,7 +105,7 @@ class Pack:
         ):
             flat = chunk[:, : segment.shape.numel()]
             tensors[segment.name] = flat.reshape(len(theta), *segment.shape)
-        found = packed_layers.forward(self.module, "", tensors, normal, self.product)
+        found = packed_layers.forward(self.module, "", tensors, normal, self.how)
         return found.to(theta.dtype)
 
     def step(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:

@@ -8,6 +8,7 @@ Vectors travel as (M, B, F). Images have one of two forms, by what is fast on a 
 
 import itertools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,16 +19,28 @@ from penex.lab.models.layers import Dropout
 from penex.lab.models.resnet import BasicBlock
 
 Tensors = dict[str, Tensor]
-Apply = Callable[[nn.Module, str, Tensors, Tensor, torch.dtype], Tensor]
+
+
+class How(NamedTuple):
+    """How products are computed.
+
+    Attributes:
+        dtype: of the factors; they are summed in float32 or wider.
+        fused: whether a convolution, ReLU and max-pooling may be one Triton kernel.
+    """
+
+    dtype: torch.dtype
+    fused: bool = False
+
+
+Apply = Callable[[nn.Module, str, Tensors, Tensor, How], Tensor]
 
 
 class CannotPack(LabError):  # noqa: N818  (it is an answer, not a fault)
     """A model has a layer that is not known here; the sentence names it."""
 
 
-def forward(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def forward(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     """What a module does, for M models.
 
     Args:
@@ -35,9 +48,9 @@ def forward(
         prefix: of its names in `tensors`.
         tensors: parameters and buffers by name, (M, ...); batch norm moves its buffers in place.
         x: (M, C, B, H, W), (B, M C, H, W) or (M, B, F).
-        dtype: of matrix products; they are summed in float32 or wider.
+        how: to compute products.
     """
-    return _find(module)(module, prefix, tensors, x, dtype)
+    return _find(module)(module, prefix, tensors, x, how)
 
 
 def check(module: nn.Module) -> None:
@@ -55,33 +68,69 @@ def _find(module: nn.Module) -> Apply:
     return apply
 
 
-def _sequential(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _sequential(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     children = list(module.named_children())
     for k, ((_, one), (_, other)) in enumerate(itertools.pairwise(children)):
         if type(one) is nn.ReLU and type(other) is nn.MaxPool2d:
             # The larger of two numbers is the same before and after: fewer are left after.
             children[k : k + 2] = children[k + 1], children[k]
-    for name, child in children:
-        x = forward(child, f"{prefix}{name}.", tensors, x, dtype)
+    while children:
+        name, child = children[0]
+        if how.fused and _fuses(x, [layer for _, layer in children[:3]]):
+            from penex.lab.engine.packed_conv import conv_pool_relu
+
+            weight, bias = (tensors[f"{prefix}{name}.{what}"] for what in ("weight", "bias"))
+            x = conv_pool_relu(x.to(how.dtype), weight, bias)
+            del children[:3]
+        else:
+            x = forward(child, f"{prefix}{name}.", tensors, x, how)
+            del children[0]
     return x
 
 
-def _basic_block(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _fuses(x: Tensor, layers: list[nn.Module]) -> bool:
+    """Whether layers are a convolution, max-pooling and ReLU as the Triton kernels know them."""
+    from penex.lab.engine import packed_conv
+
+    if [type(layer) for layer in layers] != [nn.Conv2d, nn.MaxPool2d, nn.ReLU] or x.dim() != 5:
+        return False
+    conv, pool = layers[:2]
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(pool, nn.MaxPool2d)
+    return (
+        (conv.kernel_size, conv.stride, conv.padding) == ((3, 3), (1, 1), (1, 1))
+        and (conv.dilation, conv.groups, conv.bias is not None) == ((1, 1), 1, True)
+        and (pool.kernel_size, pool.stride, pool.padding) in ((2, 2, 0), ((2, 2), (2, 2), (0, 0)))
+        and (pool.dilation, pool.ceil_mode) == (1, False)
+        and min(x.shape[3:]) >= 2
+        and packed_conv.fits(conv.in_channels, conv.out_channels)
+    )
+
+
+def why_not_fused(device: torch.device) -> str:
+    """Why the Triton kernels do not run on a device, tried on one pixel; empty if they do."""
+    try:
+        from penex.lab.engine.packed_conv import conv_pool_relu
+
+        x = torch.zeros(1, 1, 1, 2, 2, dtype=torch.bfloat16, device=device)
+        weight = torch.zeros(1, 16, 1, 3, 3, device=device)
+        conv_pool_relu(x, weight, weight[:, :, 0, 0, 0])
+    except Exception as error:  # no Triton, no compiler for it, a device it does not know
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return ""
+
+
+def _basic_block(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, BasicBlock)
-    body = forward(module.body, f"{prefix}body.", tensors, x, dtype)
-    return torch.relu(body + forward(module.shortcut, f"{prefix}shortcut.", tensors, x, dtype))
+    body = forward(module.body, f"{prefix}body.", tensors, x, how)
+    return torch.relu(body + forward(module.shortcut, f"{prefix}shortcut.", tensors, x, how))
 
 
-def _conv(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _conv(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, nn.Conv2d)
     if module.groups != 1 or module.dilation != (1, 1) or isinstance(module.padding, str):
         raise CannotPack("a convolution with groups or dilation is not one that can be packed")
+    dtype = how.dtype
     (kh, kw), (sh, sw), (ph, pw) = module.kernel_size, module.stride, module.padding
     weight, bias = tensors[f"{prefix}weight"], tensors.get(f"{prefix}bias")
     if x.dim() == 4:
@@ -110,24 +159,20 @@ def _conv(
     return image if bias is None else image + bias.to(dtype).view(models, -1, 1, 1, 1)
 
 
-def _linear(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
-    weight, bias = tensors[f"{prefix}weight"].to(dtype), tensors.get(f"{prefix}bias")
-    product = torch.bmm(x.to(dtype), weight.transpose(1, 2))
-    return product if bias is None else product + bias.to(dtype).unsqueeze(1)
+def _linear(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
+    weight, bias = tensors[f"{prefix}weight"].to(how.dtype), tensors.get(f"{prefix}bias")
+    product = torch.bmm(x.to(how.dtype), weight.transpose(1, 2))
+    return product if bias is None else product + bias.to(how.dtype).unsqueeze(1)
 
 
-def _batch_norm(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _batch_norm(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, nn.BatchNorm2d)
     mean, var = tensors[f"{prefix}running_mean"], tensors[f"{prefix}running_var"]
     wide = x.to(mean.dtype)
     if wide.dim() == 4:  # to the other form and back: batch norm is a small part of the work
         models = len(mean)
         split = _apart(wide, models).permute(1, 2, 0, 3, 4)
-        result = _batch_norm(module, prefix, tensors, split, dtype)
+        result = _batch_norm(module, prefix, tensors, split, how)
         return result.permute(2, 0, 1, 3, 4).flatten(1, 2)
     if module.training:
         count = wide[0, 0].numel()
@@ -145,9 +190,7 @@ def _batch_norm(
     return wide * scale[:, :, None, None, None] + shift[:, :, None, None, None]
 
 
-def _pool(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _pool(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, nn.MaxPool2d)
     if x.dim() == 4:  # ten times faster in this form
         return module(x.contiguous(memory_format=torch.channels_last))  # type: ignore[no-any-return]
@@ -155,18 +198,14 @@ def _pool(
     return flat.view(*x.shape[:2], *flat.shape[1:])  # type: ignore[no-any-return]
 
 
-def _mean_pool(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _mean_pool(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, nn.AdaptiveAvgPool2d)
     if module.output_size not in (1, (1, 1)):
         raise CannotPack("an average pool to more than one pixel is not one that can be packed")
     return x.mean(dim=(-2, -1), keepdim=True)
 
 
-def _flatten(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _flatten(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     if x.dim() == 3:
         return x
     if x.dim() == 4:
@@ -180,16 +219,12 @@ def _apart(x: Tensor, models: int) -> Tensor:
     return x.view(len(x), models, -1, *x.shape[2:])
 
 
-def _same(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _same(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     result: Tensor = module(x)
     return result
 
 
-def _zero_sum(
-    module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _zero_sum(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return torch.cat([wide, -wide.sum(-1, keepdim=True)], dim=-1)
 

@@ -1,0 +1,347 @@
+"""A 3x3 convolution, 2x2 max-pooling and ReLU of many models, in one Triton kernel.
+
+Images are (M, C, B, H, W) with any strides; results have their channels last in memory. A program
+computes the four pixels under a tile of pooled ones, for some channels of one model, as matrix
+products over the nine taps, and keeps the largest: neither the shifted copies of the input nor the
+image before pooling ever reaches memory. What backward needs besides the input is a byte for each
+pooled pixel: which of the four it was, or 4 where ReLU closed. The gradient at full size, mostly
+zero, is made from it where it is used.
+
+Every sum has a fixed order that depends on a model's own size: a model gets the same bits in a
+pack of any number.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_PIXELS = 64  # pooled pixels a program of `_forward`, pixels one of `_input_gradient`
+_SUMMED = 32  # pooled pixels at a time in `_weight_gradient`
+_CHUNK = 256  # pooled pixels a program of it
+_CLOSED = 4
+
+
+@triton.jit
+def _tap(s, CIN: tl.constexpr, BLOCK_K: tl.constexpr, NARROW: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of the s-th rows of the weights: channel, shift down, shift right, whether they are there.
+
+    They are one tap with all channels, or all taps if the channels are few.
+    """
+    k = tl.arange(0, BLOCK_K)[None, :]
+    if NARROW:
+        return k % CIN, k // (3 * CIN) - 1, k // CIN % 3 - 1, k < 9 * CIN
+    else:
+        return k, s // 3 - 1, s % 3 - 1, k < CIN
+
+
+@triton.jit
+def _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The input at some pixels' neighbours, 0 beyond the edge."""
+    y += down
+    z += right
+    inside = there & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+    return tl.load(x + b * sb + y * sh + z * sw + c * sc, mask=inside, other=0.0)
+
+
+@triton.jit
+def _forward(  # type: ignore[no-untyped-def]
+    x,
+    weight,
+    bias,
+    out,
+    code,
+    pixels,
+    sm,
+    sc,
+    sb,
+    sh,
+    sw,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    NARROW: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    m = tl.program_id(2).to(tl.int64)
+    p = (tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P))[:, None]
+    n = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    b, y, z = p // (H // 2 * (W // 2)), p // (W // 2) % (H // 2) * 2, p % (W // 2) * 2
+    x += m * sm
+    weight += m * 9 * CIN * COUT
+    a00 = tl.zeros((BLOCK_P, BLOCK_N), tl.float32)
+    a01, a10, a11 = a00, a00, a00
+    for s in range(1 if NARROW else 9):
+        c, down, right, there = _tap(s, CIN, BLOCK_K, NARROW)
+        k = tl.arange(0, BLOCK_K)[:, None]
+        rows = k < (9 * CIN if NARROW else CIN)
+        w = tl.load(weight + (s * CIN + k) * COUT + n, mask=rows, other=0.0)
+        there = there & (p < pixels)
+        x00 = _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H, W)
+        x01 = _shifted(x, b, y, z + 1, c, down, right, there, sb, sc, sh, sw, H, W)
+        x10 = _shifted(x, b, y + 1, z, c, down, right, there, sb, sc, sh, sw, H, W)
+        x11 = _shifted(x, b, y + 1, z + 1, c, down, right, there, sb, sc, sh, sw, H, W)
+        a00 = tl.dot(x00, w, a00, input_precision="ieee")
+        a01 = tl.dot(x01, w, a01, input_precision="ieee")
+        a10 = tl.dot(x10, w, a10, input_precision="ieee")
+        a11 = tl.dot(x11, w, a11, input_precision="ieee")
+    best, which = a00, tl.zeros((BLOCK_P, BLOCK_N), tl.int32)
+    best, which = _larger(best, which, a01, 1)
+    best, which = _larger(best, which, a10, 2)
+    best, which = _larger(best, which, a11, 3)
+    value = best + tl.load(bias + m * COUT + n).to(tl.float32)
+    closed = value <= 0
+    at = m * pixels * COUT + p * COUT + n
+    tl.store(out + at, tl.where(closed, 0.0, value).to(out.dtype.element_ty), mask=p < pixels)
+    tl.store(code + at, tl.where(closed, 4, which).to(tl.uint8), mask=p < pixels)
+
+
+@triton.jit
+def _larger(best, which, other, number: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The first of the largest; a NaN wins, so that it is seen."""
+    wins = (other > best) | (other != other)
+    return tl.where(wins, other, best), tl.where(wins, number, which)
+
+
+@triton.jit
+def _input_gradient(  # type: ignore[no-untyped-def]
+    grad,
+    code,
+    weight,
+    out,
+    pixels,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    m = tl.program_id(1).to(tl.int64)
+    p = (tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P))[:, None]
+    n, c = tl.arange(0, COUT), tl.arange(0, BLOCK_C)[None, :]
+    b, y, z = p // (H * W), p // W % H, p % W
+    pooled_h: tl.constexpr = H // 2
+    pooled_w: tl.constexpr = W // 2
+    first = m * (pixels // (H * W)) * pooled_h * pooled_w * COUT
+    grad += first
+    code += first
+    weight += m * 9 * CIN * COUT
+    total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    for s in range(9):
+        oy, oz = y + 1 - s // 3, z + 1 - s % 3  # whose tap s looked at this pixel
+        inside = (p < pixels) & (oy >= 0) & (oy < 2 * pooled_h) & (oz >= 0) & (oz < 2 * pooled_w)
+        at = ((b * pooled_h + oy // 2) * pooled_w + oz // 2) * COUT + n[None, :]
+        which = tl.load(code + at, mask=inside, other=4)
+        g = tl.load(grad + at, mask=inside, other=0.0)
+        g = tl.where(which == oy % 2 * 2 + oz % 2, g, 0.0)
+        w = tl.load(weight + (s * CIN + c) * COUT + n[:, None], mask=c < CIN, other=0.0)
+        total = tl.dot(g.to(w.dtype), w, total, input_precision="ieee")
+    at = m * pixels * CIN + p * CIN + c
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=(p < pixels) & (c < CIN))
+
+
+@triton.jit
+def _weight_gradient(  # type: ignore[no-untyped-def]
+    x,
+    grad,
+    code,
+    part,
+    pixels,
+    sm,
+    sc,
+    sb,
+    sh,
+    sw,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    NARROW: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    s, chunk, m = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    x += m * sm
+    grad += m * pixels * COUT
+    code += m * pixels * COUT
+    n = tl.arange(0, COUT)[None, :]
+    c, down, right, there = _tap(s, CIN, BLOCK_K, NARROW)
+    total = tl.zeros((COUT, BLOCK_K), tl.float32)
+    for start in range(0, CHUNK, BLOCK_P):
+        p = (chunk * CHUNK + start + tl.arange(0, BLOCK_P))[:, None]
+        b, y, z = p // (H // 2 * (W // 2)), p // (W // 2) % (H // 2) * 2, p % (W // 2) * 2
+        g = tl.load(grad + p * COUT + n, mask=p < pixels, other=0.0)
+        which = tl.load(code + p * COUT + n, mask=p < pixels, other=4)
+        here = there & (p < pixels)
+        for q in tl.static_range(4):
+            xq = _shifted(x, b, y + q // 2, z + q % 2, c, down, right, here, sb, sc, sh, sw, H, W)
+            gq = tl.where(which == q, g, 0.0).to(xq.dtype)
+            total = tl.dot(tl.trans(gq), xq, total, input_precision="ieee")
+    k = tl.arange(0, BLOCK_K)[None, :]
+    at = ((chunk * tl.num_programs(2) + m) * 9 * CIN + s * CIN + k) * COUT + tl.trans(n)
+    tl.store(part + at, total, mask=k < (9 * CIN if NARROW else CIN))
+
+
+def fits(channels: int, filters: int) -> bool:
+    """Whether the kernels take a convolution with so many channels and filters.
+
+    >>> fits(3, 32), fits(64, 128), fits(48, 64)
+    (True, True, False)
+    """
+    return (channels <= 7 or _is_power(channels)) and _is_power(filters)
+
+
+def _is_power(n: int) -> bool:
+    return 16 <= n <= 128 and n & (n - 1) == 0
+
+
+def _rows(channels: int) -> tuple[bool, int]:
+    """Whether all nine taps fit one matrix product, and how many rows of weights one has."""
+    narrow = channels <= 7
+    return narrow, max(16, triton.next_power_of_2(9 * channels if narrow else channels))
+
+
+@torch.library.custom_op("penex::packed_conv", mutates_args=())
+def _conv_op(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    models, channels, batch, height, width = x.shape
+    filters = weight.shape[2]
+    pooled = models, batch, height // 2, width // 2, filters
+    out, code = x.new_empty(pooled), x.new_empty(pooled, dtype=torch.uint8)
+    narrow, block_k = _rows(channels)
+    block_n = min(filters, 64)
+    pixels = batch * (height // 2) * (width // 2)
+    grid = triton.cdiv(pixels, _PIXELS), filters // block_n, models
+    _forward[grid](
+        x,
+        weight,
+        bias,
+        out,
+        code,
+        pixels,
+        *x.stride(),
+        height,
+        width,
+        channels,
+        filters,
+        narrow,
+        _PIXELS,
+        block_k,
+        block_n,
+        num_warps=4,
+    )
+    return out, code
+
+
+@_conv_op.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    models, _, batch, height, width = x.shape
+    pooled = models, batch, height // 2, width // 2, weight.shape[2]
+    return x.new_empty(pooled), x.new_empty(pooled, dtype=torch.uint8)
+
+
+@torch.library.custom_op("penex::packed_conv_input", mutates_args=())
+def _input_op(grad: Tensor, code: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
+    models, batch, _, _, filters = grad.shape
+    channels = weight.shape[1] // 9
+    out = grad.new_empty(models, batch, height, width, channels)
+    pixels = batch * height * width
+    _input_gradient[(triton.cdiv(pixels, _PIXELS), models)](
+        grad,
+        code,
+        weight,
+        out,
+        pixels,
+        height,
+        width,
+        channels,
+        filters,
+        _PIXELS,
+        max(16, triton.next_power_of_2(channels)),
+        num_warps=4,
+    )
+    return out
+
+
+@_input_op.register_fake
+def _(grad: Tensor, code: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
+    return grad.new_empty(*grad.shape[:2], height, width, weight.shape[1] // 9)
+
+
+@torch.library.custom_op("penex::packed_conv_weight", mutates_args=())
+def _weight_op(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
+    models, channels, batch, height, width = x.shape
+    filters = grad.shape[4]
+    narrow, block_k = _rows(channels)
+    pixels = batch * (height // 2) * (width // 2)
+    chunks = triton.cdiv(pixels, _CHUNK)
+    part = x.new_empty(chunks, models, 9 * channels, filters, dtype=torch.float32)
+    _weight_gradient[(1 if narrow else 9, chunks, models)](
+        x,
+        grad,
+        code,
+        part,
+        pixels,
+        *x.stride(),
+        height,
+        width,
+        channels,
+        filters,
+        narrow,
+        _SUMMED,
+        block_k,
+        _CHUNK,
+        num_warps=4,
+    )
+    return part
+
+
+@_weight_op.register_fake
+def _(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
+    models, channels, batch, height, width = x.shape
+    chunks = triton.cdiv(batch * (height // 2) * (width // 2), _CHUNK)
+    return x.new_empty(chunks, models, 9 * channels, grad.shape[4], dtype=torch.float32)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, _ = inputs
+    ctx.save_for_backward(x, weight, output[1])
+
+
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, code = ctx.saved_tensors
+    grad = grad.contiguous()
+    needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+    grad_x = grad_weight = grad_bias = None
+    if needs_x:
+        grad_x = _input_op(grad, code, weight, *x.shape[3:]).permute(0, 4, 1, 2, 3)
+    if needs_weight:
+        grad_weight = _weight_op(x, grad, code).sum(0).to(weight.dtype)
+    if needs_bias:
+        grad_bias = torch.where(code < _CLOSED, grad, 0).sum((1, 2, 3), dtype=torch.float32)
+    return grad_x, grad_weight, grad_bias
+
+
+_conv_op.register_autograd(_backward, setup_context=_save)
+
+
+def conv_pool_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """ReLU of the 2x2 maximum of a 3x3 convolution with a border of zeros, for M models.
+
+    Args:
+        x: (M, C, B, H, W); its dtype is that of the products, which are summed in float32.
+        weight: (M, F, C, 3, 3).
+        bias: (M, F).
+
+    Returns:
+        (M, F, B, H // 2, W // 2), channels last in memory.
+    """
+    rows = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).to(x.dtype)
+    out: Tensor = _conv_op(x, rows.contiguous(), bias.float().contiguous())[0]
+    return out.permute(0, 4, 1, 2, 3)

@@ -1,0 +1,191 @@
+"""The Triton convolution of a pack against torch's own layers, model by model.
+
+It needs Triton, and a GPU or its interpreter: `make test-triton` installs it and runs this here.
+"""
+
+import copy
+import os
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from penex.lab.engine import packed_layers
+from penex.lab.engine.packed_layers import How
+from penex.lab.models.cnn import cnn
+
+pytest.importorskip("triton", reason="needs Triton: make test-triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytestmark = [
+    pytest.mark.skipif(
+        DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
+        reason="needs a GPU or TRITON_INTERPRET=1",
+    ),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+# The interpreter multiplies bfloat16 as if it were integers.
+HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+# models, channels, filters, batch, height, width
+SHAPES = [
+    (2, 3, 32, 3, 8, 8),
+    (2, 32, 64, 2, 8, 8),
+    (1, 64, 128, 2, 4, 4),
+    (3, 1, 16, 5, 7, 9),
+    (1, 16, 32, 65, 2, 3),
+    (1, 7, 16, 1, 3, 2),
+]
+LAYOUTS = {
+    "batch first": (0, 2, 1, 3, 4),
+    "channels first": (0, 1, 2, 3, 4),
+    "channels last": (0, 2, 3, 4, 1),
+}
+
+
+def laid_out(x: Tensor, layout: str) -> Tensor:
+    """The same numbers in another order in memory."""
+    order = LAYOUTS[layout]
+    back = [order.index(k) for k in range(5)]
+    return x.permute(order).contiguous().permute(back)
+
+
+def tensors(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    models, channels, filters, batch, height, width = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    x = torch.randn(models, channels, batch, height, width, generator=generator)
+    weight = torch.randn(models, filters, channels, 3, 3, generator=generator) / channels**0.5
+    bias = torch.randn(models, filters, generator=generator)
+    # What the products round is rounded before, so that they are all that can differ.
+    return x.to(dtype).to(DEVICE), weight.to(dtype).float().to(DEVICE), bias.to(DEVICE)
+
+
+def expected(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Each model by torch's layers."""
+    found = []
+    for image, w, b in zip(x, weight, bias, strict=True):
+        full = nn.functional.conv2d(image.transpose(0, 1), w, b, padding=1)
+        found.append(torch.relu(nn.functional.max_pool2d(full, 2)).transpose(0, 1))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_and_gradients(shape: tuple[int, ...], layout: str, dtype: torch.dtype) -> None:
+    """In float64 on the same numbers, norm-wise: rounding, and nothing else, is between them."""
+    from penex.lab.engine.packed_conv import conv_pool_relu
+
+    given = tensors(shape, dtype)
+    ours = [laid_out(given[0], layout), given[1], given[2]]
+    ours = [tensor.detach().requires_grad_() for tensor in ours]
+    theirs = [tensor.double().requires_grad_() for tensor in given]
+    found, reference = conv_pool_relu(*ours), expected(*theirs)
+    assert found.dtype == dtype
+    outer = torch.randn(reference.shape, generator=torch.Generator().manual_seed(0))
+    outer = outer.to(dtype).to(DEVICE)
+    got = [found, *torch.autograd.grad(found, ours, outer)]
+    right = [reference, *torch.autograd.grad(reference, theirs, outer.double())]
+    allowed = 2e-6 if dtype == torch.float32 else 4e-3
+    for one, other in zip(got, right, strict=True):
+        assert (one.double() - other).norm() <= allowed * other.norm()
+
+
+def test_a_model_has_the_same_bits_in_any_company() -> None:
+    from penex.lab.engine.packed_conv import conv_pool_relu
+
+    x, weight, bias = (t.requires_grad_() for t in tensors((3, 16, 16, 5, 6, 6), torch.float32))
+    whole = torch.autograd.grad(conv_pool_relu(x, weight, bias).square().sum(), (x, weight, bias))
+    for k in range(3):
+        own = [t[k : k + 1].detach().requires_grad_() for t in (x, weight, bias)]
+        alone = torch.autograd.grad(conv_pool_relu(*own).square().sum(), own)
+        assert all(torch.equal(a, w[k : k + 1]) for a, w in zip(alone, whole, strict=True))
+
+
+def test_what_is_not_finite_is_seen() -> None:
+    """A model that went bad must not look well because a maximum leaves NaN out."""
+    from penex.lab.engine.packed_conv import conv_pool_relu
+
+    x, weight, bias = tensors((2, 3, 16, 2, 4, 4), torch.float32)
+    weight[1, 5] = torch.nan
+    found = conv_pool_relu(x, weight, bias)
+    assert found[0].isfinite().all()
+    assert found[1, 5].isnan().all()
+    assert found[1, :5].isfinite().all()
+
+
+def test_ties_go_to_the_first_as_in_torch() -> None:
+    from penex.lab.engine.packed_conv import conv_pool_relu
+
+    x, weight, bias = tensors((1, 1, 16, 2, 4, 4), torch.float32)
+    weight.zero_()
+    weight[:, :, :, 1, 1] = 1.0
+    x = torch.ones_like(x)
+    ours, theirs = x.clone().requires_grad_(), x.double().requires_grad_()
+    bias = bias.abs()
+    (got,) = torch.autograd.grad(conv_pool_relu(ours, weight, bias).sum(), ours)
+    total = expected(theirs, weight.double(), bias.double()).sum()
+    assert torch.equal(got.double(), torch.autograd.grad(total, theirs)[0])
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """The inputs' shapes of every call of the fused convolution."""
+    from penex.lab.engine import packed_conv
+
+    seen: list[torch.Size] = []
+    whole = packed_conv.conv_pool_relu
+
+    def counted(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        seen.append(x.shape)
+        return whole(x, weight, bias)
+
+    monkeypatch.setattr(packed_conv, "conv_pool_relu", counted)
+    return seen
+
+
+def test_the_papers_network_is_fused(calls: list[torch.Size]) -> None:
+    """All three blocks of it; float32 here, so that only rounding differs."""
+    torch.manual_seed(0)
+    models = [cnn((3, 8, 8), 10).eval().to(DEVICE) for _ in range(2)]
+    names = [name for name, _ in models[0].named_parameters()]
+    stacked = {n: torch.stack([dict(m.named_parameters())[n] for m in models]) for n in names}
+    images = torch.randn(2, 5, 3, 8, 8, device=DEVICE)
+    found = packed_layers.forward(
+        models[0], "", stacked, images.transpose(1, 2), How(torch.float32, fused=True)
+    )
+    assert len(calls) == 3
+    for k, model in enumerate(models):
+        torch.testing.assert_close(found[k], model(images[k]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stride": 2},
+        {"padding": 0},
+        {"kernel_size": 5, "padding": 2},
+        {"bias": False},
+        {"out_channels": 24},
+    ],
+)
+def test_other_convolutions_are_left_alone(
+    calls: list[torch.Size], change: dict[str, int | bool]
+) -> None:
+    torch.manual_seed(0)
+    options = {"in_channels": 3, "out_channels": 16, "kernel_size": 3, "padding": 1} | change
+    net = nn.Sequential(nn.Conv2d(**options), nn.ReLU(), nn.MaxPool2d(2)).to(DEVICE)  # type: ignore[arg-type]
+    stacked = {name: value.unsqueeze(0) for name, value in net.named_parameters()}
+    images = torch.randn(1, 2, 3, 8, 8, device=DEVICE)
+    how = How(torch.float32, fused=True)
+    found = packed_layers.forward(net, "", stacked, images.transpose(1, 2), how)
+    assert not calls
+    right = copy.deepcopy(net)(images[0]).transpose(0, 1).unsqueeze(0)
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+
+
+def test_whether_it_runs_here_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device(DEVICE)
+    assert not packed_layers.why_not_fused(device)
+    monkeypatch.setitem(sys.modules, "penex.lab.engine.packed_conv", None)  # no Triton
+    assert "packed_conv" in packed_layers.why_not_fused(device)
