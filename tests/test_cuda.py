@@ -190,6 +190,33 @@ def test_a_captured_step_equals_an_eager_one(compiled: bool) -> None:
     torch.testing.assert_close(fast_seen, plain_seen, rtol=1e-8, atol=1e-10, equal_nan=True)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_fused_step_agrees_with_the_layers(compiled: bool) -> None:
+    """Products in bfloat16, so within its rounding: losses, norms, and where a step leads."""
+    pytest.importorskip("triton")
+    device = torch.device("cuda")
+    task = noise("cnn", optimizer="sgd", matmul_precision="medium")
+    names = [name for name in registry.LOSSES if name != "conex_hard"]
+    planned = [runs.plan(task, runs.LossSpec(name), seed) for seed, name in enumerate(names)]
+    data = [training.data_of(run, device) for run in planned]
+    rows = torch.arange(64, device=device).expand(len(names), -1).contiguous()
+    ends, said = [], list[str]()
+    for fused in (False, True):
+        pairs = zip(planned, data, strict=True)
+        pack = Pack([training.learner_of(run, one, device) for run, one in pairs], data)
+        pack.train(True)
+        before = pack.theta.clone()
+        step = Steps(pack, said.append, compiled=compiled, fused=fused)
+        assert pack.how.fused == fused
+        seen = torch.zeros(len(names), 4, dtype=torch.float64, device=device)
+        step(rows, torch.full((len(names), 1), 1e-3, dtype=torch.float64, device=device), seen)
+        ends.append((pack.theta - before, seen[:, :2].clone()))
+    assert not said
+    (plain, plain_seen), (fast, fast_seen) = ends
+    assert ((fast - plain).norm(dim=1) / plain.norm(dim=1)).max().item() <= 2e-2
+    torch.testing.assert_close(fast_seen, plain_seen, rtol=1e-2, atol=1e-3)
+
+
 def test_memory_that_runs_out_halves_the_pack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

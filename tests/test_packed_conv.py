@@ -189,3 +189,29 @@ def test_whether_it_runs_here_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not packed_layers.why_not_fused(device)
     monkeypatch.setitem(sys.modules, "penex.lab.engine.packed_conv", None)  # no Triton
     assert "packed_conv" in packed_layers.why_not_fused(device)
+
+
+def test_as_operators_they_say_what_they_do() -> None:
+    """What torch.compile believes of shapes, strides and gradients without running them."""
+    from penex.lab.engine import packed_conv
+
+    x, weight, bias = tensors((2, 16, 16, 3, 5, 4), torch.float32)
+    rows = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
+    given = (laid_out(x, "channels last").requires_grad_(), rows.requires_grad_(), bias)
+    torch.library.opcheck(packed_conv._conv_op, given)
+    grad, code = (tensor.detach() for tensor in packed_conv._conv_op(*given))
+    torch.library.opcheck(packed_conv._input_op, (grad, code, rows.detach(), 5, 4))
+    torch.library.opcheck(packed_conv._weight_op, (given[0].detach(), grad, code))
+
+
+def test_it_compiles_as_one_graph() -> None:
+    from penex.lab.engine.packed_conv import conv_pool_relu
+
+    given = [t.requires_grad_() for t in tensors((2, 3, 16, 3, 6, 6), torch.float32)]
+    compiled = torch.compile(conv_pool_relu, fullgraph=True, backend="aot_eager")
+    ends = [
+        (found.detach(), *torch.autograd.grad(found.square().sum(), given))
+        for found in (compiled(*given), conv_pool_relu(*given))
+    ]
+    for ours, plain in zip(*ends, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)
