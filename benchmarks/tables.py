@@ -1,10 +1,13 @@
 """The tables: every loss with the authors' tuned value, packed, as small records.
 
 Run it with `python -m benchmarks.tables TASK --data FOLDER --out runs --slim results`. It is
-`penex compare TASK` with these losses, for machines that have torch, numpy and Pillow alone.
+`penex compare TASK` with these losses, for machines that have torch, numpy and Pillow alone. The
+small records have the scores of single test examples for the first seed only.
 """
 
 import argparse
+import shlex
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,13 @@ from penex.lab.scores import slim
 from penex.lab.training import Hooks
 
 
+def command(words: list[str]) -> str:
+    """The command line, with the folders of one machine left open."""
+    folders = ("--data", "--out", "--slim")
+    kept = ["FOLDER" if k and words[k - 1] in folders else word for k, word in enumerate(words)]
+    return shlex.join(["python", "-m", "benchmarks.tables", *kept])
+
+
 def main() -> None:
     """Train what is missing, then keep the small form."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -26,6 +36,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--slim", type=Path)
+    parser.add_argument("--name", help="of the folder in the small form (default: the task's)")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--train-size", type=int)
@@ -65,16 +76,17 @@ def main() -> None:
         comparison,
         options.out,
         environment.device_of(options.device),
-        command=f"python -m benchmarks.tables {options.task} --noise-kind {options.noise_kind}",
+        command=command(sys.argv[1:]),
         hooks=Hooks(epoch=epoch, save_seconds=options.save_seconds),
         done=done,
         pack=options.pack,
     )
     print(f"{len(listing['runs'])} runs in {time.monotonic() - began:.0f} s")
     if options.slim:
-        source, target = options.out / task.name, options.slim / task.name
+        source, target = options.out / task.name, options.slim / (options.name or task.name)
         for run in listing["runs"]:
-            slim(Record(source / run["folder"]), target / run["folder"])
+            first = run["seed"] == 0
+            slim(Record(source / run["folder"]), target / run["folder"], scores=first)
         files.write_json(target / LISTING, listing)
 
 

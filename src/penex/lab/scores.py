@@ -15,7 +15,6 @@ from penex.lab.records import Record
 Array = np.ndarray[Any, Any]
 
 SCORES = "scores.npz"
-_LINES = 100
 _KEPT = ("config.json", "environment.json")
 
 
@@ -36,21 +35,26 @@ def scores_of(record: Record) -> dict[str, Array] | None:
     return record.arrays(SCORES) if record.has(SCORES) else None
 
 
-def slim(record: Record, target: Path) -> Record:
+def slim(record: Record, target: Path, *, scores: bool = True, lines: int = 50) -> Record:
     """A copy of a run without checkpoint, model and logits, for keeping many: about 1 % of it.
 
-    The scores of each test example stay, in half precision, and the curves with four digits at
-    100 epochs at most; done.json has the metrics in full.
+    done.json keeps the metrics in full.
+
+    Args:
+        record: of a finished run.
+        target: the folder of the copy.
+        scores: whether to keep the scores of each test example, in half precision.
+        lines: at how many epochs to keep the curves, at most, with four digits.
     """
     target.mkdir(parents=True, exist_ok=True)
     for name in _KEPT:
         files.write(target / name, (record.folder / name).read_bytes())
     whole = record.metrics()
-    every = -(-len(whole) // _LINES) or 1
+    every = -(-len(whole) // lines) or 1
     kept = [line for line in whole if line["epoch"] % every == 0 or line is whole[-1]]
-    lines = [files.dumps(_short(line)) + "\n" for line in kept]
-    files.write(target / "metrics.jsonl", "".join(lines).encode())
-    found = scores_of(record)
+    text = "".join(files.dumps(_short(line)) + "\n" for line in kept)
+    files.write(target / "metrics.jsonl", text.encode())
+    found = scores_of(record) if scores else None
     if found is not None:
         classes = int(max(found["prediction"].max(), found["target"].max())) + 1
         small = np.uint8 if classes <= 256 else np.int32
