@@ -23,13 +23,22 @@ _LARGEST_BLOCK = 4096
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def power(n: int) -> int:
+    """The power of two that holds n, within reason. Triton's own is several times slower.
+
+    >>> power(3), power(17), power(10_000)
+    (16, 32, 4096)
+    """
+    return min(_LARGEST_BLOCK, max(16, 1 << (n - 1).bit_length()))
+
+
 def block_of(columns: int) -> tuple[int, int]:
     """How many columns a program reads at once, and by how many warps.
 
     >>> block_of(10), block_of(1000), block_of(128256)
     ((16, 1), (1024, 4), (4096, 8))
     """
-    block = min(_LARGEST_BLOCK, max(16, triton.next_power_of_2(columns)))
+    block = power(columns)
     return block, min(8, max(1, block // 256))
 
 
@@ -228,7 +237,7 @@ def launch_rows(
             *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
             alpha, limit, ignore_index, smoothing,
             SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0,
-            BLOCKS=triton.cdiv(classes, block), BLOCK=block, num_warps=warps,
+            BLOCKS=-(-classes // block), BLOCK=block, num_warps=warps,
         )  # fmt: skip
     return out
 
@@ -261,12 +270,12 @@ def launch_finish(
     """
     out = torch.empty(3, dtype=torch.float32, device=sums.device)
     rows = sums.shape[1]
-    block = min(4096, max(16, triton.next_power_of_2(rows)))
+    block = power(rows)
     with torch.cuda.device_of(sums):  # type: ignore[no-untyped-call]
         _finish_kernel[(1,)](
             sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
             FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
-            BLOCKS=triton.cdiv(rows, block), BLOCK=block, num_warps=4,
+            BLOCKS=-(-rows // block), BLOCK=block, num_warps=4,
         )  # fmt: skip
     return out
 
@@ -288,7 +297,7 @@ def launch_gradient(
     soft = target.dim() == 2
     block, warps = block_of(classes)
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
-        _gradient_kernel[(rows, triton.cdiv(classes, block))](
+        _gradient_kernel[(rows, -(-classes // block))](
             logits, target, logits if weight is None else weight, sums, grad, numbers, out,
             rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
             grad.stride(0) if grad.dim() else 0, *out.stride(), alpha, limit, smoothing,
