@@ -70,7 +70,7 @@ def measure(
     rate = torch.tensor(1e-4, dtype=learner.wide, device=device)
     learner.train()
 
-    def packed(m: int, *, fused: bool = True) -> Callable[[], None]:
+    def packed(m: int, *, fused: bool = False) -> Callable[[], None]:
         pack = Pack(*members(m))
         pack.train(True)
         step_of = Steps(pack, print, fused=fused)
@@ -84,9 +84,8 @@ def measure(
             ("eager, one model", 1, lambda: step(learner, data, index, rate, history[0])),
             *((f"{kind}, {m} packed", m, packed(m)) for m in sizes),
         ]
-        if device.type == "cuda" and sizes:
-            m = sizes[-1]
-            calls.insert(-1, (f"without Triton, {m} packed", m, packed(m, fused=False)))
+        if device.type == "cuda":
+            calls += [(f"with Triton, {m} packed", m, packed(m, fused=True)) for m in sizes]
         rounds: list[list[float]] = [[] for _ in calls]
         for _ in range(_ROUNDS):
             for (_, m, call), seen in zip(calls, rounds, strict=True):
