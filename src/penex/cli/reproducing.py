@@ -4,10 +4,9 @@ import json
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -16,6 +15,9 @@ from penex.cli.benchmarking import bench
 from penex.cli.options import hinted
 from penex.lab.errors import LabError, unknown
 from penex.lab.reproduction import TABLE1
+
+if TYPE_CHECKING:
+    from penex.lab.compare import Comparison
 
 _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
 
@@ -60,47 +62,36 @@ def reproduce(
         if name not in TABLE1:
             raise unknown("task of the table", name, TABLE1)
     options: dict[str, Any] = {"device": device, "save_seconds": save_seconds, "pack": pack}
-    if not smoke:
-        _table1(task, seeds, tuned, read_only, data, out, {}, options)
-        return
-    from penex.lab.reproduction import write_stand_ins
+    from penex.lab.reproduction import plan, write_stand_ins
 
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_stand_ins(folder / "data")
-        _table1(task, 2, tuned, False, folder / "data", folder / "runs", {"epochs": 1}, options)
+        if smoke:
+            data, out = Path(name) / "data", Path(name) / "runs"
+            write_stand_ins(data)
+        comparisons = plan(
+            task,
+            2 if smoke else seeds,
+            data=data,
+            studies=out if tuned else None,
+            smoke=smoke,
+            say=partial(print, file=sys.stderr),
+        )
+        written = _table1(comparisons, out, read_only=read_only and not smoke, options=options)
+    if written and smoke:
+        print(f"\nAll of it works: {written} were written, and are gone. The numbers mean nothing.")
+    elif written:
+        print(f"\nIn {out}: {written}.")
 
 
 def _table1(
-    names: tuple[str, ...],
-    seeds: int,
-    tuned: bool,
-    read_only: bool,
-    data: Path | None,
-    out: Path,
-    changes: dict[str, Any],
-    options: dict[str, Any],
-) -> None:
-    from penex.lab import reproduction, tasks
-    from penex.lab.compare import LISTING, Comparison, compare, listing_of
-    from penex.lab.tuning.values import tuned as best_values
+    comparisons: list["Comparison"], out: Path, *, read_only: bool, options: dict[str, Any]
+) -> str:
+    """Train what is missing, print the table; the names of the files that were written."""
+    from penex.lab import reproduction
+    from penex.lab.compare import LISTING, compare, listing_of
     from penex.report import reproduction as report
     from penex.report import results
 
-    comparisons = []
-    for name in names:
-        task = tasks.find(name)
-        if data is not None:
-            task = replace(task, collect=partial(task.collect, data))
-        losses = reproduction.authors(task)
-        if tuned:
-            like = Comparison(task, losses[:1], 1).runs()[0]
-            best = best_values(task, reproduction.LOSSES, like, None, out / name)
-            losses = tuple(one.loss for one in best)
-            for one in best:
-                print(f"{name}, {one.loss}: {one.source}", file=sys.stderr)
-        sizes = (reproduction.smoke_size(name),) if changes else ()
-        comparisons.append(Comparison(task, losses, seeds, sizes, changes))
     left = [len(reproduction.missing(comparison, out)) for comparison in comparisons]
     if not read_only:
         _check_data([c for c, count in zip(comparisons, left, strict=True) if count])
@@ -132,17 +123,12 @@ def _table1(
     if not found:
         raise LabError(f"There are no records of these tasks in {out}.")
     if not training.writes():
-        return
+        return ""
     print(report.text([report.block(one) for one in found]))
-    written = report.write(out, found, training.command_line())
-    files = ", ".join(path.name for path in written)
-    if changes:
-        print(f"\nAll of it works: {files} were written, and are gone. The numbers mean nothing.")
-    else:
-        print(f"\nIn {out}: {files}.")
+    return ", ".join(path.name for path in report.write(out, found, training.command_line()))
 
 
-def _check_data(comparisons: list[Any]) -> None:
+def _check_data(comparisons: list["Comparison"]) -> None:
     """Read the data of every task that must be trained: what is missing is said now."""
     for comparison in comparisons:
         comparison.task.collect()

@@ -1,6 +1,9 @@
 """The paper's main table as comparisons: its tasks, its losses, its values."""
 
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,8 @@ import numpy as np
 from penex.lab.compare import FIVE, Comparison
 from penex.lab.records import Record
 from penex.lab.runs import LossSpec, Run
-from penex.lab.tasks import Task
+from penex.lab.tasks import Task, find
+from penex.lab.tuning.values import tuned
 
 TABLE1 = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
 LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
@@ -27,14 +31,45 @@ def authors(task: Task) -> tuple[str, ...]:
     return tuple(str(LossSpec(name, dict(task.tuned.get(name, {})))) for name in LOSSES)
 
 
+def plan(
+    names: tuple[str, ...],
+    seeds: int,
+    *,
+    data: Path | None = None,
+    studies: Path | None = None,
+    smoke: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Comparison]:
+    """The comparisons of the table, one a task.
+
+    Args:
+        names: of tasks in `TABLE1`.
+        seeds: how many.
+        data: the folder with the official files; None for the usual one.
+        studies: the folder of all tasks whose studies give the values; None for the authors'.
+        smoke: True for one epoch on the stand-ins.
+        say: gets a line for each value of a study, about its source.
+    """
+    comparisons = []
+    for name in names:
+        task = find(name)
+        if data is not None:
+            task = replace(task, collect=partial(task.collect, data))
+        losses = authors(task)
+        if studies is not None:
+            like = Comparison(task, losses[:1], 1).runs()[0]
+            best = tuned(task, LOSSES, like, None, studies / name)
+            losses = tuple(one.loss for one in best)
+            for one in best:
+                say(f"{name}, {one.loss}: {one.source}")
+        sizes = (_SMOKE_SIZES.get(name, 40),) if smoke else ()
+        comparisons.append(Comparison(task, losses, seeds, sizes, {"epochs": 1} if smoke else {}))
+    return comparisons
+
+
 def missing(comparison: Comparison, out: Path) -> list[Run]:
     """The runs of a comparison that are not there."""
     return [run for run in comparison.runs() if not Record.of(out, run.config).is_done]
-
-
-def smoke_size(task: str) -> int:
-    """How many stand-ins a task trains on."""
-    return _SMOKE_SIZES.get(task, 40)
 
 
 def write_stand_ins(folder: Path) -> None:
