@@ -21,7 +21,7 @@ from penex.conex import (
     ExponentialLoss,
     SquaredPenaltyLoss,
 )
-from penex.extras import CrossEntropyZLoss, UnnormalisedLoss
+from penex.extras import CrossEntropyZLoss, LogPenaltyLoss, UnnormalisedLoss
 
 from strategies import calls, torchs_own_slips
 
@@ -224,7 +224,7 @@ def test_compiled_graph_is_whole_and_equal(name: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_every_loss_predicts_in_the_same_way(name: str) -> None:
     loss, logits = make(name), torch.randn(3, 4)
-    assert loss.temperature == (1 / 1.1 if name == "penex" else 1)
+    assert loss.temperature == (1 / 1.1 if name in ("penex", "ex_log_penalty") else 1)
     expected = torch.softmax(logits / loss.temperature, dim=1)
     torch.testing.assert_close(loss.probabilities(logits), expected)
     torch.testing.assert_close(torch.softmax(loss.rescale(logits), dim=1), expected)
@@ -274,9 +274,42 @@ def test_closed_forms() -> None:
         ExponentialLoss(0.5): torch.exp(-0.5 * f_y),
         SquaredPenaltyLoss(2.0): torch.exp(-f_y / 3) + (h**2).mean() * h**2,
         UnnormalisedLoss(): -f_y + se / se.mean(),
+        LogPenaltyLoss(0.3, 2.0): torch.exp(-0.3 * f_y) + 2 * se.log(),
     }
     for loss, expected in cases.items():
         torch.testing.assert_close(loss(logits, target), expected.mean(), rtol=1e-9, atol=1e-9)
+
+
+@given(
+    st.floats(0.02, 2), st.floats(0.05, 20), st.lists(st.floats(0.01, 1), min_size=2, max_size=6)
+)
+def test_the_log_penaltys_minimiser_predicts_at_the_temperature(
+    alpha: float, rho: float, masses: list[float]
+) -> None:
+    """The gradient is 0 at P = (rho / alpha) softmax(f) exp(alpha f), which is found in full."""
+    p = torch.tensor(masses, dtype=torch.float64)
+    p = p / p.sum()
+    g = p.log() / (1 + alpha)
+    f = g - (rho / alpha * (g.softmax(0) * (alpha * g).exp()).sum()).log() / alpha
+    f = f.unsqueeze(0).requires_grad_()
+    loss = LogPenaltyLoss(alpha, rho)
+    (slope,) = torch.autograd.grad(loss(f, p.unsqueeze(0)), f)
+    assert slope.abs().max().item() <= 1e-9 * max(1.0, rho)
+    torch.testing.assert_close(loss.probabilities(f.detach())[0], p)
+
+
+def test_the_log_penalty_at_the_best_shift_is_a_tilted_cross_entropy() -> None:
+    logits = torch.randn(7, 4, dtype=torch.float64)
+    target = torch.randint(4, (7,))
+    f_y, alpha, rho = logits[torch.arange(7), target], 0.4, 3.0
+    ex = torch.exp(-alpha * f_y).mean()
+    shift = (alpha * ex / rho).log() / alpha
+    loss = LogPenaltyLoss(alpha, rho)
+    best = loss(logits + shift, target)
+    tilted = ex.log() / alpha + torch.logsumexp(logits, 1).mean()
+    torch.testing.assert_close(best, rho * (tilted + (1 + math.log(alpha / rho)) / alpha))
+    for other in (-0.1, 0.1):
+        assert loss(logits + shift + other, target) > best
 
 
 def values_in_loops(
@@ -303,6 +336,7 @@ def values_in_loops(
         mass, log_p = sum(u), [v - math.log(se) for v in f]
         cross = -sum(a * b for a, b in zip(u, log_p, strict=True))
         ex = sum(a * math.exp(-v / 3) for a, v in zip(u, f, strict=True))
+        mild = sum(a * math.exp(-v / 10) for a, v in zip(u, f, strict=True))
         entropy = -sum(math.exp(v) * v for v in log_p)
         faded = [a * (1 - math.exp(v)) ** 2 * v for a, v in zip(u, log_p, strict=True)]
         own = sum(a * v for a, v in zip(u, f, strict=True))
@@ -317,6 +351,7 @@ def values_in_loops(
             "conex_lagrangian": penalised,  # the dual variable is still 0
             "ce_zloss": cross + 0.01 * mass * math.log(se) ** 2,
             "unnormalised": -own + mean_mass / mean_se * mass * se,
+            "ex_log_penalty": mild + mass * math.log(se),
         }
         losses.append(every[name])
     return losses, total
@@ -412,12 +447,12 @@ def test_unknown_options_are_named() -> None:
 def test_the_registry_has_the_names_of_the_command_line() -> None:
     assert NAMES == [
         "ce", "label_smoothing", "confidence_penalty", "focal", "penex", "ex", "conex_penalty",
-        "conex_lagrangian", "conex_hard", "ce_zloss", "unnormalised",
+        "conex_lagrangian", "conex_hard", "ce_zloss", "unnormalised", "ex_log_penalty",
     ]  # fmt: skip
     for name, entry in registry.LOSSES.items():
         assert entry.name == name
         assert entry.meaning
-        assert entry.ours == (name in ("ce_zloss", "unnormalised"))
+        assert entry.ours == (name in ("ce_zloss", "unnormalised", "ex_log_penalty"))
         assert entry.zero_sum_head == (name == "conex_hard")
         for parameter in entry.parameters:
             assert parameter.low <= parameter.default <= parameter.high

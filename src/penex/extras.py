@@ -1,7 +1,9 @@
-"""Two losses of ours, beside the paper's: they show where the effect of PENEX comes from.
+"""Three losses that are not in the paper: they show where the effect of PENEX comes from.
 
-Both keep one half of PENEX's idea. `CrossEntropyZLoss` keeps the penalty on SE and the normaliser;
-`UnnormalisedLoss` drops the normaliser and the exponential: it is PENEX as alpha tends to 0.
+Each keeps one part of PENEX's idea. `CrossEntropyZLoss` keeps the penalty on SE and the normaliser;
+`UnnormalisedLoss` drops the normaliser and the exponential: it is PENEX as alpha tends to 0;
+`LogPenaltyLoss` keeps the exponential and has the logarithm of SE for a penalty, so that it is the
+normaliser again.
 """
 
 from typing import ClassVar, Unpack
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor
 
 from penex import functional as F
-from penex.base import NON_NEGATIVE, Loss, Options, Settings
+from penex.base import NON_NEGATIVE, POSITIVE, Loss, Options, Settings
 from penex.baselines import log_probabilities
 from penex.penalised import PenalisedLoss
 from penex.targets import Examples
@@ -62,3 +64,39 @@ class UnnormalisedLoss(PenalisedLoss):
     def scale(self) -> float:
         """1, as r = 1 / E[SE]."""
         return 1.0
+
+
+class LogPenaltyLoss(Loss):
+    r"""EX with a penalty on log SE, E[exp(-alpha f_y)] + rho E[log SE].
+
+    The paper does not have it, but the authors' repository does, as "logsumexp-penalty", with
+    tuned values, and takes it for PENEX in one of its scripts. Its minimiser has
+    P_j = (rho / alpha) softmax_j(f) exp(alpha f_j), so PENEX's temperature 1 / (1 + alpha). At the
+    best common shift of the logits it is log E[exp(-alpha f_y)] / alpha + E[log SE], times rho:
+    cross-entropy, with -E[f_y] replaced by an average that heeds the worst examples most.
+
+    Args:
+        alpha: the sensitivity, above 0.
+        rho: the weight of the penalty, above 0. It only shifts the logits; 1 is the repository's.
+        options: weight, ignore_index, label_smoothing and reduction, as in torch.
+
+    >>> LogPenaltyLoss(alpha=0.5)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor(2.4948)
+    """
+
+    settings: ClassVar[Settings] = {"alpha": POSITIVE, "rho": POSITIVE}
+    alpha: float
+    rho: float
+
+    def __init__(self, alpha: float = 0.1, rho: float = 1.0, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.configure(alpha=alpha, rho=rho)
+
+    def values(self, batch: Examples) -> Tensor:
+        """exp(-alpha f_y) and the weighted logarithm of SE."""
+        log_se = torch.logsumexp(batch.logits, dim=batch.dim)
+        return F.saturated_ex(batch, self.alpha) + self.rho * batch.mass * log_se
+
+    @property
+    def _sharpness(self) -> float:
+        return 1 + self.alpha

@@ -111,11 +111,7 @@ def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tenso
     >>> terms(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
     (tensor([1.]), tensor([3.]))
     """
-    limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
-    ex = batch.expect(
-        lambda f: saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
-    )
-    return ex, saturated_se(batch)
+    return saturated_ex(batch, alpha), saturated_se(batch)
 
 
 def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
@@ -126,6 +122,14 @@ def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
     """
     largest = 0.99 * math.log(torch.finfo(batch.logits.dtype).max)  # exp of it is finite
     return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits, floor=-largest / alpha)
+
+
+def saturated_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
+    """ex_i = sum_j u_ij exp(-alpha f_ij), saturated."""
+    limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
+    return batch.expect(
+        lambda f: saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
+    )
 
 
 def saturated_se(batch: targets.Examples) -> Tensor:

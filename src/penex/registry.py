@@ -16,7 +16,7 @@ from penex.baselines import (
     LabelSmoothingLoss,
 )
 from penex.conex import AugmentedLagrangianLoss, ExponentialLoss, SquaredPenaltyLoss
-from penex.extras import CrossEntropyZLoss, UnnormalisedLoss
+from penex.extras import CrossEntropyZLoss, LogPenaltyLoss, UnnormalisedLoss
 from penex.loss import PENEX
 
 
@@ -136,6 +136,14 @@ _ENTRIES = (
         "unnormalised likelihood",
         UnnormalisedLoss,
         "PENEX as alpha tends to 0: a likelihood without normaliser",
+        ours=True,
+    ),
+    Entry(
+        "ex_log_penalty",
+        "EX + log penalty",
+        LogPenaltyLoss,
+        "the exponential loss with a penalty on the logarithm of the sum of exponentials",
+        (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
         ours=True,
     ),
 )

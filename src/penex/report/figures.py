@@ -15,7 +15,7 @@ from penex.report.statistics import mean_and_spread
 # Safe for colour-blind readers (Okabe and Ito's palette and two greys); the same everywhere.
 _PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D1F", "#F0C419",
-    "#000000", "#7F7F7F", "#5B4A9E",
+    "#000000", "#7F7F7F", "#5B4A9E", "#8A1C1C",
 )  # fmt: skip
 _COLOURS = dict(zip(registry.LOSSES, _PALETTE, strict=True))
 _DASHES = ("-", "--", ":", "-.")

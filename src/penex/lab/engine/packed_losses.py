@@ -18,7 +18,7 @@ from penex.baselines import (
     LabelSmoothingLoss,
 )
 from penex.conex import AugmentedLagrangianLoss, ExponentialLoss, SquaredPenaltyLoss
-from penex.extras import CrossEntropyZLoss, UnnormalisedLoss
+from penex.extras import CrossEntropyZLoss, LogPenaltyLoss, UnnormalisedLoss
 from penex.lab.engine.learner import AnyLoss
 from penex.lab.engine.packed_layers import CannotPack
 from penex.loss import PENEX
@@ -147,6 +147,13 @@ def _z_loss(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
     return (log_se - _own(logits, targets) + squares).mean(1)
 
 
+def _log_penalty(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+    limit = F.exp_limit(logits[0].numel(), logits.dtype)
+    alpha, rho = (family.numbers[name].unsqueeze(1) for name in ("alpha", "rho"))
+    ex = F.saturated_exp(-alpha * _own(logits, targets), limit)
+    return (ex + rho * torch.logsumexp(logits, 2)).mean(1)
+
+
 def _penalised(family: Family, own: Tensor, se: Tensor, evidence: Tensor, scale: Tensor) -> Tensor:
     """Own + rho SE, after one step of rho by the batch's sums (Algorithm 1)."""
     first = family.losses[0]
@@ -218,4 +225,5 @@ _VALUES: dict[type, Callable[[Family, Tensor, Tensor], Tensor]] = {
     AugmentedLagrangianLoss: _squared_penalty,
     CrossEntropyZLoss: _z_loss,
     UnnormalisedLoss: _unnormalised,
+    LogPenaltyLoss: _log_penalty,
 }
