@@ -151,6 +151,17 @@ def test_batch_norm_has_its_own_statistics(form: str, monkeypatch: pytest.Monkey
             torch.testing.assert_close(pack.buffers[name][k], buffer, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "change", [{"groups": 2}, {"dilation": 2}, {"padding_mode": "circular"}, {"padding": "same"}]
+)
+def test_other_convolutions_cannot_be_packed(change: dict[str, Any]) -> None:
+    options = {"in_channels": 2, "out_channels": 4, "kernel_size": 3, "padding": 1} | change
+    net = nn.Sequential(nn.Conv2d(**options))
+    stacked = {name: value.unsqueeze(0) for name, value in net.named_parameters()}
+    with pytest.raises(CannotPack, match="is not one that can be packed"):
+        packed_layers.forward(net, "", stacked, torch.zeros(1, 2, 3, 8, 8), How(torch.float32))
+
+
 @pytest.mark.parametrize("form", ["grouped", "stacked"])
 def test_both_forms_of_images_give_the_same_logits(form: str) -> None:
     """Of the CNN, against each model's own module."""

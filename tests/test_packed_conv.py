@@ -5,6 +5,7 @@ It needs Triton, and a GPU or its interpreter: `make test-triton` installs it an
 
 import copy
 import os
+import subprocess
 import sys
 
 import pytest
@@ -114,6 +115,19 @@ def test_what_is_not_finite_is_seen() -> None:
     assert found[1, :5].isfinite().all()
 
 
+def test_a_gradient_that_is_not_finite_stays_in_its_model() -> None:
+    from penex.lab.engine.packed_conv import conv_pool_relu
+
+    given = [t.requires_grad_() for t in tensors((2, 16, 16, 2, 4, 4), torch.float32)]
+    found = conv_pool_relu(*given)
+    outer = torch.ones_like(found)
+    outer[1, 3] = torch.nan
+    grads = torch.autograd.grad(found, given, outer)
+    assert all(grad[0].isfinite().all() for grad in grads)
+    assert all(grad[1].isnan().any() for grad in grads)
+    assert grads[2][1].isnan().sum() == 1
+
+
 def test_ties_go_to_the_first_as_in_torch() -> None:
     from penex.lab.engine.packed_conv import conv_pool_relu
 
@@ -184,13 +198,6 @@ def test_other_convolutions_are_left_alone(
     torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
 
 
-def test_whether_it_runs_here_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device(DEVICE)
-    assert not packed_layers.why_not_fused(device)
-    monkeypatch.setitem(sys.modules, "penex.lab.engine.packed_conv", None)  # no Triton
-    assert "packed_conv" in packed_layers.why_not_fused(device)
-
-
 def test_as_operators_they_say_what_they_do() -> None:
     """What torch.compile believes of shapes, strides and gradients without running them."""
     from penex.lab.engine import packed_conv
@@ -215,3 +222,52 @@ def test_it_compiles_as_one_graph() -> None:
     ]
     for ours, plain in zip(*ends, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from penex.lab.engine import packed_conv as ours
+
+SHARED = {80: 166912, 86: 101376, 90: 232448}  # bytes that a program may have there
+KERNELS = ((ours._forward, 1), (ours._input_gradient, 1), (ours._weight_gradient, 2))
+LARGEST = {"CIN": 64, "COUT": 128, "H": 8, "W": 8}
+for arch in SHARED:
+    for sizes in (LARGEST, {**LARGEST, "CIN": 3, "COUT": 32}):
+        narrow, rows = ours._rows(sizes["CIN"])
+        known = {
+            **sizes, "NARROW": narrow, "BLOCK_K": rows, "BLOCK_C": max(16, sizes["CIN"]),
+            "BLOCK_N": min(sizes["COUT"], 64), "CHUNK": ours._CHUNK, "sc": 1,
+        }
+        if sizes["CIN"] == 3:
+            known["BLOCK_C"] = 16
+        for kernel, stages in KERNELS:
+            known["BLOCK_P"] = ours._SUMMED if stages == 2 else ours._PIXELS
+            signature = {}
+            for name in kernel.arg_names:
+                pointer = {"bias": "*fp32", "part": "*fp32", "code": "*u8"}
+                if name in known:
+                    signature[name] = "constexpr"
+                elif name in ("x", "weight", "out", "grad"):
+                    signature[name] = "*bf16"
+                else:
+                    signature[name] = pointer.get(name, "i32")
+            constants = {k: v for k, v in known.items() if k in kernel.arg_names}
+            made = triton.compile(
+                ASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32),
+                options={"num_warps": 4, "num_stages": stages},
+            )
+            assert made.asm["cubin"]
+            assert made.metadata.shared <= SHARED[arch], (kernel, arch, made.metadata.shared)
+print("compiled")
+"""
+
+
+def test_they_compile_and_fit_without_a_gpu() -> None:
+    """For Ampere and Hopper; the widest layers that `fits` takes have room in shared memory."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "compiled\n", done.stderr[-2000:]

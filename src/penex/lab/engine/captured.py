@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from penex.lab.engine.packed import Pack
-from penex.lab.engine.packed_layers import why_not_fused
 from penex.lab.engine.step import HISTORY
 
 Step = Callable[[Tensor, Tensor, Tensor], None]
@@ -79,10 +78,7 @@ class Steps:
         self.cuda = pack.device.type == "cuda"
         self.captured: dict[int, Step] = {}
         if self.cuda and fused and pack.how.dtype == torch.bfloat16:
-            reason = why_not_fused(pack.device)
-            pack.how = pack.how._replace(fused=not reason)
-            if reason:
-                say(f"Convolutions are not fused: {reason}")
+            pack.how = pack.how._replace(fused=True)
         if self.cuda and compiled:
             pack.compute = torch.compile(pack.compute)  # type: ignore[method-assign]
             pack.move = torch.compile(pack.move)  # type: ignore[method-assign]
@@ -104,8 +100,12 @@ class Steps:
             raise
         except Exception as error:  # the compiler and the capture fail in all kinds of ways
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            self.say(f"Steps are not captured: {first}")
             torch.cuda.synchronize()
+            if self.pack.how.fused:  # no Triton, a device that it does not know, too large a layer
+                self.say(f"Convolutions are not fused: {first}")
+                self.pack.how = self.pack.how._replace(fused=False)
+                return self._capture(size)
+            self.say(f"Steps are not captured: {first}")
             for name in ("compute", "move"):
                 self.pack.__dict__.pop(name, None)
             return self.pack.step

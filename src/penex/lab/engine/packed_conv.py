@@ -8,7 +8,7 @@ pooled pixel: which of the four it was, or 4 where ReLU closed. The gradient at 
 zero, is made from it where it is used.
 
 Every sum has a fixed order that depends on a model's own size: a model gets the same bits in a
-pack of any number.
+pack of any number. Addresses are 64-bit where a tile begins and 32-bit inside it.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from torch import Tensor
 _PIXELS = 64  # pooled pixels a program of `_forward`, pixels one of `_input_gradient`
 _SUMMED = 32  # pooled pixels at a time in `_weight_gradient`
 _CHUNK = 256  # pooled pixels a program of it
-_CLOSED = 4
+_ADDED = 1024  # sums a program of `_add_up`
 
 
 @triton.jit
@@ -47,6 +47,14 @@ def _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H: tl.constexpr,
 
 
 @triton.jit
+def _pixels(start, AREA: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of a tile: the image it begins in, and from there each one's number, image, row, column."""
+    image = start // AREA
+    p = (start - image * AREA).to(tl.int32) + tl.arange(0, BLOCK_P)[:, None]
+    return image, p, p // AREA, p % AREA // WIDTH, p % WIDTH
+
+
+@triton.jit
 def _forward(  # type: ignore[no-untyped-def]
     x,
     weight,
@@ -68,11 +76,14 @@ def _forward(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
+    area: tl.constexpr = (H // 2) * (W // 2)
     m = tl.program_id(2).to(tl.int64)
-    p = (tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P))[:, None]
+    start = tl.program_id(0).to(tl.int64) * BLOCK_P
+    image, p, b, y, z = _pixels(start, area, W // 2, BLOCK_P)
+    y, z = 2 * y, 2 * z
     n = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
-    b, y, z = p // (H // 2 * (W // 2)), p // (W // 2) % (H // 2) * 2, p % (W // 2) * 2
-    x += m * sm
+    real = p < pixels - image * area
+    x += m * sm + image * sb
     weight += m * 9 * CIN * COUT
     a00 = tl.zeros((BLOCK_P, BLOCK_N), tl.float32)
     a01, a10, a11 = a00, a00, a00
@@ -81,7 +92,7 @@ def _forward(  # type: ignore[no-untyped-def]
         k = tl.arange(0, BLOCK_K)[:, None]
         rows = k < (9 * CIN if NARROW else CIN)
         w = tl.load(weight + (s * CIN + k) * COUT + n, mask=rows, other=0.0)
-        there = there & (p < pixels)
+        there = there & real
         x00 = _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H, W)
         x01 = _shifted(x, b, y, z + 1, c, down, right, there, sb, sc, sh, sw, H, W)
         x10 = _shifted(x, b, y + 1, z, c, down, right, there, sb, sc, sh, sw, H, W)
@@ -96,9 +107,11 @@ def _forward(  # type: ignore[no-untyped-def]
     best, which = _larger(best, which, a11, 3)
     value = best + tl.load(bias + m * COUT + n).to(tl.float32)
     closed = value <= 0
-    at = m * pixels * COUT + p * COUT + n
-    tl.store(out + at, tl.where(closed, 0.0, value).to(out.dtype.element_ty), mask=p < pixels)
-    tl.store(code + at, tl.where(closed, 4, which).to(tl.uint8), mask=p < pixels)
+    first = (m * pixels + image * area) * COUT
+    at = p * COUT + n
+    value = tl.where(closed, 0.0, value).to(out.dtype.element_ty)
+    tl.store(out + first + at, value, mask=real)
+    tl.store(code + first + at, tl.where(closed, 4, which).to(tl.uint8), mask=real)
 
 
 @triton.jit
@@ -122,28 +135,30 @@ def _input_gradient(  # type: ignore[no-untyped-def]
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    m = tl.program_id(1).to(tl.int64)
-    p = (tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P))[:, None]
-    n, c = tl.arange(0, COUT), tl.arange(0, BLOCK_C)[None, :]
-    b, y, z = p // (H * W), p // W % H, p % W
+    area: tl.constexpr = H * W
     pooled_h: tl.constexpr = H // 2
     pooled_w: tl.constexpr = W // 2
-    first = m * (pixels // (H * W)) * pooled_h * pooled_w * COUT
+    m = tl.program_id(1).to(tl.int64)
+    start = tl.program_id(0).to(tl.int64) * BLOCK_P
+    image, p, b, y, z = _pixels(start, area, W, BLOCK_P)
+    real = p < pixels - image * area
+    n, c = tl.arange(0, COUT), tl.arange(0, BLOCK_C)[None, :]
+    first = (m * (pixels // area) + image) * pooled_h * pooled_w * COUT
     grad += first
     code += first
     weight += m * 9 * CIN * COUT
     total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     for s in range(9):
         oy, oz = y + 1 - s // 3, z + 1 - s % 3  # whose tap s looked at this pixel
-        inside = (p < pixels) & (oy >= 0) & (oy < 2 * pooled_h) & (oz >= 0) & (oz < 2 * pooled_w)
+        inside = real & (oy >= 0) & (oy < 2 * pooled_h) & (oz >= 0) & (oz < 2 * pooled_w)
         at = ((b * pooled_h + oy // 2) * pooled_w + oz // 2) * COUT + n[None, :]
         which = tl.load(code + at, mask=inside, other=4)
         g = tl.load(grad + at, mask=inside, other=0.0)
         g = tl.where(which == oy % 2 * 2 + oz % 2, g, 0.0)
         w = tl.load(weight + (s * CIN + c) * COUT + n[:, None], mask=c < CIN, other=0.0)
         total = tl.dot(g.to(w.dtype), w, total, input_precision="ieee")
-    at = m * pixels * CIN + p * CIN + c
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=(p < pixels) & (c < CIN))
+    out += (m * pixels + image * area) * CIN
+    tl.store(out + p * CIN + c, total.to(out.dtype.element_ty), mask=real & (c < CIN))
 
 
 @triton.jit
@@ -153,6 +168,7 @@ def _weight_gradient(  # type: ignore[no-untyped-def]
     code,
     part,
     pixels,
+    models,
     sm,
     sc,
     sb,
@@ -167,39 +183,57 @@ def _weight_gradient(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    s, chunk, m = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    x += m * sm
-    grad += m * pixels * COUT
-    code += m * pixels * COUT
+    area: tl.constexpr = (H // 2) * (W // 2)
+    steps: tl.constexpr = 1 if NARROW else 9
+    s, chunk, m = tl.program_id(0) % steps, tl.program_id(0) // steps, tl.program_id(1)
+    image = chunk.to(tl.int64) * CHUNK // area
+    x += m.to(tl.int64) * sm + image * sb
+    first = (m.to(tl.int64) * pixels + image * area) * COUT
+    grad += first
+    code += first
+    begin = (chunk.to(tl.int64) * CHUNK - image * area).to(tl.int32)
     n = tl.arange(0, COUT)[None, :]
     c, down, right, there = _tap(s, CIN, BLOCK_K, NARROW)
     total = tl.zeros((COUT, BLOCK_K), tl.float32)
+    total_bias = tl.zeros((COUT,), tl.float32)
     for start in range(0, CHUNK, BLOCK_P):
-        p = (chunk * CHUNK + start + tl.arange(0, BLOCK_P))[:, None]
-        b, y, z = p // (H // 2 * (W // 2)), p // (W // 2) % (H // 2) * 2, p % (W // 2) * 2
-        g = tl.load(grad + p * COUT + n, mask=p < pixels, other=0.0)
-        which = tl.load(code + p * COUT + n, mask=p < pixels, other=4)
-        here = there & (p < pixels)
+        p = begin + start + tl.arange(0, BLOCK_P)[:, None]
+        b, y, z = p // area, p % area // (W // 2) * 2, p % (W // 2) * 2
+        real = p < pixels - image * area
+        g = tl.load(grad + p * COUT + n, mask=real, other=0.0)
+        which = tl.load(code + p * COUT + n, mask=real, other=4)
+        here = there & real
         for q in tl.static_range(4):
             xq = _shifted(x, b, y + q // 2, z + q % 2, c, down, right, here, sb, sc, sh, sw, H, W)
             gq = tl.where(which == q, g, 0.0).to(xq.dtype)
             total = tl.dot(tl.trans(gq), xq, total, input_precision="ieee")
+        if s == 0:
+            total_bias += tl.sum(tl.where(which < 4, g, 0.0).to(tl.float32), axis=0)
     k = tl.arange(0, BLOCK_K)[None, :]
-    at = ((chunk * tl.num_programs(2) + m) * 9 * CIN + s * CIN + k) * COUT + tl.trans(n)
-    tl.store(part + at, total, mask=k < (9 * CIN if NARROW else CIN))
+    part += (chunk.to(tl.int64) * models + m) * (9 * CIN + 1) * COUT
+    rows = k < (9 * CIN if NARROW else CIN)
+    tl.store(part + (s * CIN + k) * COUT + tl.trans(n), total, mask=rows)
+    if s == 0:
+        tl.store(part + 9 * CIN * COUT + tl.arange(0, COUT), total_bias)
+
+
+@triton.jit
+def _add_up(part, out, size, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for _ in range(PARTS):
+        total += tl.load(part + at, mask=at < size, other=0.0)
+        part += size
+    tl.store(out + at, total, mask=at < size)
 
 
 def fits(channels: int, filters: int) -> bool:
     """Whether the kernels take a convolution with so many channels and filters.
 
-    >>> fits(3, 32), fits(64, 128), fits(48, 64)
+    >>> fits(3, 32), fits(64, 128), fits(128, 128)
     (True, True, False)
     """
-    return (channels <= 7 or _is_power(channels)) and _is_power(filters)
-
-
-def _is_power(n: int) -> bool:
-    return 16 <= n <= 128 and n & (n - 1) == 0
+    return (channels <= 7 or channels in (16, 32, 64)) and filters in (16, 32, 64, 128)
 
 
 def _rows(channels: int) -> tuple[bool, int]:
@@ -218,24 +252,12 @@ def _conv_op(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     block_n = min(filters, 64)
     pixels = batch * (height // 2) * (width // 2)
     grid = triton.cdiv(pixels, _PIXELS), filters // block_n, models
-    _forward[grid](
-        x,
-        weight,
-        bias,
-        out,
-        code,
-        pixels,
-        *x.stride(),
-        height,
-        width,
-        channels,
-        filters,
-        narrow,
-        _PIXELS,
-        block_k,
-        block_n,
-        num_warps=4,
-    )
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        _forward[grid](
+            x, weight.contiguous(), bias.contiguous(), out, code, pixels, *x.stride(),
+            height, width, channels, filters, narrow, _PIXELS, block_k, block_n,
+            num_warps=4, num_stages=1,
+        )  # fmt: skip
     return out, code
 
 
@@ -252,20 +274,12 @@ def _input_op(grad: Tensor, code: Tensor, weight: Tensor, height: int, width: in
     channels = weight.shape[1] // 9
     out = grad.new_empty(models, batch, height, width, channels)
     pixels = batch * height * width
-    _input_gradient[(triton.cdiv(pixels, _PIXELS), models)](
-        grad,
-        code,
-        weight,
-        out,
-        pixels,
-        height,
-        width,
-        channels,
-        filters,
-        _PIXELS,
-        max(16, triton.next_power_of_2(channels)),
-        num_warps=4,
-    )
+    with torch.cuda.device_of(grad):  # type: ignore[no-untyped-call]
+        _input_gradient[(triton.cdiv(pixels, _PIXELS), models)](
+            grad.contiguous(), code.contiguous(), weight.contiguous(), out, pixels,
+            height, width, channels, filters, _PIXELS,
+            max(16, triton.next_power_of_2(channels)), num_warps=4, num_stages=1,
+        )  # fmt: skip
     return out
 
 
@@ -276,37 +290,27 @@ def _(grad: Tensor, code: Tensor, weight: Tensor, height: int, width: int) -> Te
 
 @torch.library.custom_op("penex::packed_conv_weight", mutates_args=())
 def _weight_op(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
+    """The gradients of the weights, and in a last row that of the bias: (M, 9 C + 1, F)."""
     models, channels, batch, height, width = x.shape
     filters = grad.shape[4]
     narrow, block_k = _rows(channels)
     pixels = batch * (height // 2) * (width // 2)
     chunks = triton.cdiv(pixels, _CHUNK)
-    part = x.new_empty(chunks, models, 9 * channels, filters, dtype=torch.float32)
-    _weight_gradient[(1 if narrow else 9, chunks, models)](
-        x,
-        grad,
-        code,
-        part,
-        pixels,
-        *x.stride(),
-        height,
-        width,
-        channels,
-        filters,
-        narrow,
-        _SUMMED,
-        block_k,
-        _CHUNK,
-        num_warps=4,
-    )
-    return part
+    part = x.new_empty(chunks, models, 9 * channels + 1, filters, dtype=torch.float32)
+    out = torch.empty_like(part[0])
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        _weight_gradient[(chunks * (1 if narrow else 9), models)](
+            x, grad.contiguous(), code.contiguous(), part, pixels, models, *x.stride(),
+            height, width, channels, filters, narrow, _SUMMED, block_k, _CHUNK,
+            num_warps=4, num_stages=2,
+        )  # fmt: skip
+        _add_up[(triton.cdiv(out.numel(), _ADDED),)](part, out, out.numel(), chunks, _ADDED)
+    return out
 
 
 @_weight_op.register_fake
 def _(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
-    models, channels, batch, height, width = x.shape
-    chunks = triton.cdiv(batch * (height // 2) * (width // 2), _CHUNK)
-    return x.new_empty(chunks, models, 9 * channels, grad.shape[4], dtype=torch.float32)
+    return x.new_empty(len(x), 9 * x.shape[1] + 1, grad.shape[4], dtype=torch.float32)
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -316,16 +320,11 @@ def _save(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -
 
 def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, code = ctx.saved_tensors
-    grad = grad.contiguous()
-    needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-    grad_x = grad_weight = grad_bias = None
-    if needs_x:
+    grad_x = None
+    if ctx.needs_input_grad[0]:
         grad_x = _input_op(grad, code, weight, *x.shape[3:]).permute(0, 4, 1, 2, 3)
-    if needs_weight:
-        grad_weight = _weight_op(x, grad, code).sum(0).to(weight.dtype)
-    if needs_bias:
-        grad_bias = torch.where(code < _CLOSED, grad, 0).sum((1, 2, 3), dtype=torch.float32)
-    return grad_x, grad_weight, grad_bias
+    rows = _weight_op(x, grad, code)
+    return grad_x, rows[:, :-1].to(weight.dtype), rows[:, -1]
 
 
 _conv_op.register_autograd(_backward, setup_context=_save)

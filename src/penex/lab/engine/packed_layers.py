@@ -99,25 +99,13 @@ def _fuses(x: Tensor, layers: list[nn.Module]) -> bool:
     assert isinstance(pool, nn.MaxPool2d)
     return (
         (conv.kernel_size, conv.stride, conv.padding) == ((3, 3), (1, 1), (1, 1))
-        and (conv.dilation, conv.groups, conv.bias is not None) == ((1, 1), 1, True)
+        and (conv.dilation, conv.groups, conv.padding_mode) == ((1, 1), 1, "zeros")
+        and conv.bias is not None
         and (pool.kernel_size, pool.stride, pool.padding) in ((2, 2, 0), ((2, 2), (2, 2), (0, 0)))
         and (pool.dilation, pool.ceil_mode) == (1, False)
         and min(x.shape[3:]) >= 2
         and packed_conv.fits(conv.in_channels, conv.out_channels)
     )
-
-
-def why_not_fused(device: torch.device) -> str:
-    """Why the Triton kernels do not run on a device, tried on one pixel; empty if they do."""
-    try:
-        from penex.lab.engine.packed_conv import conv_pool_relu
-
-        x = torch.zeros(1, 1, 1, 2, 2, dtype=torch.bfloat16, device=device)
-        weight = torch.zeros(1, 16, 1, 3, 3, device=device)
-        conv_pool_relu(x, weight, weight[:, :, 0, 0, 0])
-    except Exception as error:  # no Triton, no compiler for it, a device it does not know
-        return (str(error).splitlines() or [type(error).__name__])[0]
-    return ""
 
 
 def _basic_block(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
@@ -128,8 +116,12 @@ def _basic_block(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, ho
 
 def _conv(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, nn.Conv2d)
-    if module.groups != 1 or module.dilation != (1, 1) or isinstance(module.padding, str):
-        raise CannotPack("a convolution with groups or dilation is not one that can be packed")
+    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    if not plain or isinstance(module.padding, str):
+        raise CannotPack(
+            "a convolution with groups, dilation or a border that is not zero is not one that can "
+            "be packed"
+        )
     dtype = how.dtype
     (kh, kw), (sh, sw), (ph, pw) = module.kernel_size, module.stride, module.padding
     weight, bias = tensors[f"{prefix}weight"], tensors.get(f"{prefix}bias")
