@@ -1,5 +1,6 @@
 """A user's own data: what is read, what is left out and said, what is refused in one sentence."""
 
+import csv
 import dataclasses
 import io
 import json
@@ -17,10 +18,14 @@ import torch
 from PIL import Image
 
 from penex import cli
-from penex.lab import models
+from penex.cli.options import DataOptions
+from penex.lab import models, tasks
 from penex.lab.data import Collection, Data, arrays, catalogue, cifar, images, pixels
+from penex.lab.data.noise import LabelNoise
 from penex.lab.data.read import observations, read
+from penex.lab.engine import seeds
 from penex.lab.errors import LabError
+from penex.lab.models import exported
 from penex.lab.tasks.own import own, task_name
 
 from pictures import picture, write_class, write_folder
@@ -441,6 +446,17 @@ def damaged_tar(root: Path) -> Path:
     return path
 
 
+def official_cifar(root: Path) -> Path:
+    write_cifar10(root / "cifar-10-batches-py")
+    return root
+
+
+def zipped_table(root: Path) -> Path:
+    with zipfile.ZipFile("zipped.zip", "w") as archive:
+        archive.writestr("a.csv", "a,label\n1,x\n")
+    return Path("zipped.zip")
+
+
 def pointer_pickle(root: Path) -> Path:
     """numpy's own types would take these eight bytes for the address of an object."""
     folder = root / "cifar-10-batches-py"
@@ -500,6 +516,17 @@ GOOD = "".join(f"{k},{k % 3},{'yes' if k % 2 else 'no'}\n" for k in range(20))
          "class_names must have a different name for each label"),
         (npz(x=np.zeros((4, 3)), y=np.arange(4) - 1, class_names=np.array(list("abcd"))), [],
          "labels go from -1 to 2"),
+        (npz(x=np.zeros((4, 3)), y=np.array([0, 1e300, 0, 2e300])), [], "between -2^53 and 2^53"),
+        (npz(x=np.zeros((4, 3)), y=np.arange(4, dtype=np.uint64) + 2**63), [], "-2^53 and 2^53"),
+        (npz(x=np.zeros((4, 3)), y=np.array([b"a", b"\xe9"] * 2)), [], "is not text in UTF-8"),
+        (npz(x=np.zeros((4, 3)), y=np.arange(4), class_names=np.array([b"\xff"] * 4)), [],
+         "is not text in UTF-8"),
+        (npz(x=np.zeros((4, 3)), y=np.arange(4)), ["--label-column", "y"], "is for a .csv"),
+        (npz(x=np.zeros((4, 3)), y=np.arange(4)), ["--image-size", "16"], "is for image files"),
+        (table("a,label\n1,x\n"), ["--label-column", "label", "--image-size", "16"],
+         "is for image files"),
+        (official_cifar, ["--image-size", "16"], "holds CIFAR's arrays"),
+        (zipped_table, [], "There are no images to train on in zipped.zip"),
         (single_array, [], "it is a single array"),
         (only_test, [], "but no train/ with a folder for each class"),
         (empty_train, [], "There are no images to train on"),
@@ -544,6 +571,7 @@ def test_one_sentence_and_exit_code_2(
         (["--model", "cn"], "Did you mean 'cnn'?"),
         (["--model", "nothing_here:make"], "cannot be imported"),
         (["--label-noise", "1.5"], "a rate above 0 and at most 1"),
+        (["--noise-kind", "resample"], "--label-noise, how many"),
     ],
 )
 def test_wrong_options(
@@ -553,7 +581,182 @@ def test_wrong_options(
     assert words in capsys.readouterr().err
 
 
+def test_the_kind_of_noise_changes_a_noisy_task() -> None:
+    """As the authors' protocol is asked for: the rate stays the task's."""
+    task = tasks.find("cifar10_noisy")
+    found = DataOptions(noise_kind="resample").treatment(task).label_noise
+    assert found == LabelNoise(0.1, "resample")
+    assert DataOptions().treatment(task).label_noise is None  # `plan` takes the task's
+    assert DataOptions(label_noise=0.3).treatment(task).label_noise == LabelNoise(0.3)
+
+
 # Tables and arrays.
+
+
+def write_times(path: Path, count: int = 90) -> Path:
+    """A column of seconds since 1970 that tells three classes apart, and float32 cannot hold."""
+    times = [1_700_000_000 + 50 * (k % 3) + k // 3 for k in range(count)]
+    rows = "".join(f"{time},{k % 5},c{k % 3}\n" for k, time in enumerate(times))
+    path.write_text("time,other,species\n" + rows)
+    return path
+
+
+@pytest.mark.parametrize("pack", ["auto", "off"])
+def test_columns_with_a_large_offset_are_not_rounded_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: str
+) -> None:
+    path = write_times(tmp_path / "times.csv")
+    options = ["--data", path, "--label-column", "species", "--out", tmp_path / "out"]
+    run("compare", *options, "--seeds", 2, "--losses", "ce", "--pack", pack)
+    places = sorted((tmp_path / "out").glob("times/ce/*/seed-*"))
+    for place in places:
+        assert json.loads((place / "done.json").read_text())["test"]["accuracy"] == 1.0
+    capsys.readouterr()
+    run("predict", places[0], path)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert all(row["class"] == f"c{k % 3}" for k, row in enumerate(rows))
+    run("data", "check", path, "--label-column", "species")
+    checked = capsys.readouterr().out
+    assert "exact copies" not in checked
+    assert f"penex compare --data {path} --label-column species would train" in checked
+
+
+def test_other_names_of_columns_are_other_data(tmp_path: Path) -> None:
+    """Or a model would be used again whose columns are called otherwise."""
+    sums = set()
+    for header in ("a,b,label", "b,a,label"):
+        path = tmp_path / "same.csv"
+        path.write_text(header + "\n" + GOOD)
+        sums.add(read(path, label_column="label").facts["sha256"])
+    assert len(sums) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ('"a; m; k; z; y; u",b,label\n' + GOOD, ["a; m; k; z; y; u", "b"]),
+        ("a;b, c;label\n" + GOOD.replace(",", ";"), ["a", "b, c"]),
+        ("a\tb\tlabel\n" + GOOD.replace(",", "\t"), ["a", "b"]),
+    ],
+)
+def test_the_delimiter_is_the_one_that_fits(tmp_path: Path, text: str, columns: list[str]) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert read(path, label_column="label").facts["columns"] == columns
+
+
+def test_names_in_bytes_are_read(tmp_path: Path) -> None:
+    names = np.array(["hé".encode(), b"b"] * 6)
+    np.savez(tmp_path / "n.npz", x=np.random.default_rng(0).random((12, 3)), y=names)
+    assert read(tmp_path / "n.npz").classes == ("b", "hé")
+
+
+def test_pixels_of_unknown_scale_are_left_out(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "set", 2, 6)
+    values = np.linspace(0, 4095, 400).reshape(20, 20)
+    Image.fromarray(values.astype(np.float32)).save(root / "class 0" / "float.tif")
+    Image.fromarray(values.astype(np.int32)).save(root / "class 0" / "wide.tif")
+    collection = read(root)
+    assert len(collection.train.targets) == 12
+    assert "2 files are left out" in " ".join(collection.notes)
+    assert "32-bit numbers of unknown scale" in " ".join(collection.notes)
+
+
+def test_a_path_that_is_no_text_is_compared(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xe9"))
+    folder.mkdir()
+    path = write_times(folder / os.fsdecode(b"t\xe9.csv"), 30)
+    run("compare", "--data", path, "--label-column", "species", "--seeds", 1, "--epochs", 1,
+        "--losses", "ce", "--out", tmp_path / "out")  # fmt: skip
+    (page,) = (tmp_path / "out").glob("*/page.html")
+    assert r"b\udce9" in page.read_text()
+
+
+MODELS = """
+import sys, torch
+from torch import nn
+
+def frozen(shape, n):
+    model = nn.Sequential(nn.Linear(shape[0], 9), nn.ReLU(), nn.Linear(9, n))
+    model[0].requires_grad_(False)
+    return model
+
+class Tied(nn.Module):
+    def __init__(self, inputs, n):
+        super().__init__()
+        self.first = nn.Linear(inputs, n)
+        self.one = self.two = nn.Linear(n, n)
+    def forward(self, x):
+        return self.two(self.one(self.first(x)))
+
+def tied(shape, n):
+    return Tied(shape[0], n)
+
+class Odd(nn.Linear):
+    def forward(self, x):
+        if self.training:
+            raise RuntimeError("it breaks in training")
+        return super().forward(x)
+
+def breaks(shape, n):
+    return Odd(shape[0], n)
+
+class Cut(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+def cut(shape, n):
+    return Cut(shape[0], n)
+
+def leaves(shape, n):
+    sys.exit(3)
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with models of a user's."""
+    name = f"models_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+@pytest.mark.parametrize("kind", ["frozen", "tied"])
+def test_frozen_and_shared_weights_are_trained(own_models: str, kind: str, tmp_path: Path) -> None:
+    """Alone and packed alike; frozen ones stay as they were."""
+    path = write_times(tmp_path / "t.csv")
+    options = ["--data", path, "--label-column", "species", "--model", f"{own_models}:{kind}"]
+    options += ["--losses", "ce", "--seeds", 2, "--epochs", 2, "--dtype", "float64"]
+    tests = []
+    for pack in ("auto", "off"):
+        run("compare", *options, "--pack", pack, "--out", tmp_path / pack)
+        ends = sorted((tmp_path / pack).glob("t/ce/*/seed-*"))
+        tests.append([json.loads((end / "done.json").read_text())["test"] for end in ends])
+        if kind == "frozen":
+            tensors = exported.read_safetensors(ends[0] / "model.safetensors")
+            torch.manual_seed(seeds.derive(0, "initialisation"))
+            assert torch.equal(tensors["0.weight"], torch.nn.Linear(2, 9).weight.double())
+    for alone, packed in zip(*tests, strict=True):
+        assert alone == pytest.approx(packed, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("breaks", "it breaks in training"),
+        ("cut", "its logits have no gradient"),
+        ("leaves", "does not work for inputs of shape"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_told_before(
+    own_models: str, kind: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_times(tmp_path / "t.csv")
+    run("compare", "--data", path, "--label-column", "species", "--model", f"{own_models}:{kind}",
+        "--out", tmp_path / "out", code=2)  # fmt: skip
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_table_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ class DataOptions:
     label_column: Annotated[str | None, hinted("NAME")] = None
     model: Annotated[str | None, hinted("MODEL", "(default: by the task or the data)")] = None
     label_noise: Annotated[float | None, hinted("RATE")] = None
-    noise_kind: Kind = "flip"
+    noise_kind: Annotated[Kind | None, hinted("flip|resample", "(default: flip)")] = None
     class_weights: Annotated[Literal["balanced"] | None, hinted("balanced")] = None
 
     def task(self, name: str | None) -> "Task":
@@ -114,11 +114,15 @@ class DataOptions:
         build = models.find(self.model)
         return dataclasses.replace(task, model=self.model, build=build, identity=identity)
 
-    def treatment(self) -> Treatment:
-        """What is done to the data."""
+    def treatment(self, task: "Task") -> Treatment:
+        """What is done to the data of a task."""
         noise = None
         if self.label_noise is not None:
-            noise = LabelNoise(self.label_noise, self.noise_kind)
+            noise = LabelNoise(self.label_noise, self.noise_kind or "flip")
+        elif self.noise_kind is not None:
+            if task.label_noise is None:
+                raise LabError("--noise-kind says how labels go wrong; --label-noise, how many.")
+            noise = dataclasses.replace(task.label_noise, kind=self.noise_kind)
         return Treatment(noise, self.class_weights)
 
 

@@ -1,5 +1,6 @@
 """penex data, and reading a user's data with a progress bar."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -98,8 +99,11 @@ def _check(path: Path, image_size: int | None, label_column: str | None) -> None
     made = [name for name in ("val", "test") if name not in parts]
     each = " each" if len(made) > 1 else ""
     split = f"{' and '.join(made)} split off by seed, stratified, a fifth{each}" if made else ""
+    words = ["penex", "compare", "--data", str(path)]
+    words += ["--label-column", label_column] if label_column is not None else []
+    words += ["--image-size", str(image_size)] if image_size is not None else []
     print(
-        f"penex compare --data {path} would train {task.model} on {task.train_size} examples"
+        f"{shlex.join(words)} would train {task.model} on {task.train_size} examples"
         + "".join(f"; {text}" for text in (kept, split) if text)
         + "; inputs normalised by the training part."
     )

@@ -13,7 +13,7 @@ from penex.lab.errors import LabError
 def report(
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR]")],
     /,
-    to: Annotated[Path | None, hinted("FILE", "(default: page.html in the first folder)")] = None,
+    to: Annotated[Path | None, hinted("FILE")] = None,
 ) -> None:
     """Build the page, tables and figures of a comparison again, or one page of two comparisons.
 
@@ -21,7 +21,8 @@ def report(
 
     Args:
         folders: the folder of a comparison (it holds comparison.json), or two of them.
-        to: where to write the page.
+        to: where to write the page (unless given: page.html, or comparison-of-two.html, in the
+            first folder).
     """
     from penex.report import page, results, terminal
     from penex.report.all import write_all

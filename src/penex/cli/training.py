@@ -76,10 +76,11 @@ def compare(
     from penex.lab.compare import compare as carry_out
 
     chosen = own.task(task)
+    treatment = own.treatment(chosen)
     if tuned:
-        like = Comparison(chosen, FIVE[:1], 1, train_size, recipe.given(), own.treatment())
+        like = Comparison(chosen, FIVE[:1], 1, train_size, recipe.given(), treatment)
         losses = _tuned(chosen, losses, like.runs()[0], storage, out)
-    comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), own.treatment())
+    comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment)
     planned = comparison.runs()
     began = time.monotonic()
     with open_session(device, track, out, len(planned), save_seconds) as session:
@@ -128,7 +129,8 @@ def train(
     from penex.lab.records import Record
 
     spec = runs.LossSpec.parse(loss)
-    run = runs.plan(own.task(task), spec, seed, train_size, recipe.given(), own.treatment())
+    chosen = own.task(task)
+    run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
     with open_session(device, track, out, 1, save_seconds) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)

@@ -66,7 +66,8 @@ def tune(
         raise LabError("Say what to tune: --loss penex, or --all; not both.")
     chosen = own.task(task)
     losses = _TABLE if all else loss
-    what = Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), own.treatment())
+    treatment = own.treatment(chosen)
+    what = Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment)
     folder = out / chosen.name
     place = open_storage(storage, folder)
     began = time.monotonic()

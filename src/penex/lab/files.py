@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,16 @@ def write(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except BaseException as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, there is nothing to remove
+            beside.unlink(missing_ok=True)
         if isinstance(error, OSError):  # a full disk does not say which file
             error.filename = str(path)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text in UTF-8; what a file name holds that is no text is shown as its numbers."""
+    write(path, text.encode(errors="backslashreplace"))
 
 
 def sweep(folder: Path) -> None:

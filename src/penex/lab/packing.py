@@ -272,15 +272,17 @@ def _end_of_epoch(
     steps = len(history)
     good = torch.cat([history[..., 0].isfinite(), pack.theta.isfinite().all(1).unsqueeze(0)]).cpu()
     logits = pack.predict([m.data.val for m in members])
+    sees = logits.isfinite().flatten(1).all(1).cpu()
     seen, rates = history.cpu(), rate.flatten().tolist()
     for k, member in enumerate(members):
         done = member.position.epoch * steps
         member.position.epoch, member.position.step = member.position.epoch + 1, 0
         if not member.alive:
             continue
-        if not bool(good[:, k].all()):
-            bad = min(int(good[:, k].logical_not().nonzero()[0].item()), steps - 1)
-            outcome = loop.diverged(seen[bad, k], done + bad + 1)
+        if not bool(good[:, k].all() & sees[k]):
+            wrong = good[:, k].logical_not().nonzero().flatten().tolist()
+            bad = min([*wrong, steps - 1])
+            outcome = loop.diverged(seen[bad, k], done + bad + 1, "" if wrong else loop.BLIND)
             share = (time.monotonic() - clock) / len(members)
             training.finish(member.run, member.record, member.learner, member.data, outcome, share)
             member.alive = False

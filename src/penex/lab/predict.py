@@ -15,6 +15,7 @@ from penex.lab.errors import LabError
 from penex.lab.models.exported import Exported
 
 _BATCH = 256
+_INPUTS = ("x", "x_test", "test_images")  # of an .npz file, the first that is there
 
 
 class Item(NamedTuple):
@@ -90,15 +91,15 @@ def _arrays(model: Exported, path: Path) -> Iterator[Item]:
 
     shape = tuple(model.card["shape"])
     try:
-        if path.suffix == ".npy":
+        if path.suffix.lower() == ".npy":
             found = np.load(path, allow_pickle=False)
             if not isinstance(found, np.ndarray):
                 raise LabError("it holds several arrays: name it .npz")
         else:
-            content = arrays.load(path, lambda names: [n for n in ("x", "x_test") if n in names])
+            content = arrays.load(path, lambda names: [n for n in _INPUTS if n in names][:1])
             if not content:
-                raise LabError("it has no array x")
-            found = next(iter(content.values()))
+                raise LabError(f"it has none of the arrays {', '.join(_INPUTS)}")
+            (found,) = content.values()
         values = arrays.as_inputs(found, path, "x")
         if tuple(values.shape[1:]) != shape:
             raise LabError(f"its inputs have the shape {tuple(values.shape[1:])}, not {shape}")

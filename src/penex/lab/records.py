@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -208,7 +209,7 @@ class Record:
             for part in ("validation", "validation_spread", "test", "test_spread"):
                 values = done.get(part)
                 if not isinstance(values, dict) or not all(
-                    isinstance(values.get(name, ""), int | float | None) for name in METRICS
+                    _is_number(values.get(name, "")) for name in METRICS
                 ):
                     raise self._damaged(_DONE, f"{part} lacks a metric")
         elif status == "diverged":
@@ -226,7 +227,8 @@ class Record:
         self.config()
         for name in (_CONFIG, _ENVIRONMENT, _METRICS, *done["sha256"]):
             self._checked(name)
-        self._tidy(done)  # a process killed right after done.json did not
+        with suppress(OSError):  # a record may be read where nothing can be written
+            self._tidy(done)  # a process killed right after done.json did not
 
     def metrics(self) -> list[Json]:
         """A line an epoch; those that are whole, if the run is not done."""
@@ -295,6 +297,11 @@ class Record:
             f"{self.folder / name} is damaged: {what}. Nothing was changed; move the folder away "
             "to train this run again."
         )
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a metric is a finite number, or None, which stands for one that is not."""
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def _sha256(path: Path) -> str:

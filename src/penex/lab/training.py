@@ -4,7 +4,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,10 +213,14 @@ def finish(
 ) -> None:
     """Write what a run that came to its end leaves; `seconds` are those not yet counted."""
     began = time.monotonic()
-    results = {}
+    results: Json | None = {}
     if outcome.status == "completed":
         results = _evaluate(record, learner, data)
-        exported.save(record.folder, learner.module, card_of(run, learner, data))
+        if results is None:
+            what = f"the outputs for the test set were not finite at step {outcome.steps}"
+            outcome = replace(outcome, status="diverged", reason=what)
+        else:
+            exported.save(record.folder, learner.module, card_of(run, learner, data))
     total = record.add_time(seconds + time.monotonic() - began)
     record.finish(
         {
@@ -224,7 +228,7 @@ def finish(
             "steps": outcome.steps,
             "reason": outcome.reason,
             "diverged": outcome.numbers or None,
-            **results,
+            **(results or {}),
             "wall_time": total,
             "peak_memory": environment.peak_memory(learner.device),
         }
@@ -242,6 +246,7 @@ def card_of(run: Run, learner: Learner, data: Data) -> Json:
         "temperature": learner.loss.temperature,
         "preprocessing": {
             **run.task.preprocessing,
+            "inputs": str(data.train.inputs.dtype).removeprefix("torch."),
             "mean": data.mean.flatten().tolist(),
             "std": data.std.flatten().tolist(),
         },
@@ -250,12 +255,17 @@ def card_of(run: Run, learner: Learner, data: Data) -> Json:
     }
 
 
-def _evaluate(record: Record, learner: Learner, data: Data) -> Json:
-    """Write the predictions; the metrics of validation and test with their bootstrap spreads."""
+def _evaluate(record: Record, learner: Learner, data: Data) -> Json | None:
+    """Write the predictions; the metrics of validation and test with their bootstrap spreads.
+
+    None if an output is not finite.
+    """
     results: Json = {}
     arrays: dict[str, Tensor] = {}
     for name, short, part in (("validation", "val", data.val), ("test", "test", data.test)):
         logits = logits_of(learner, data, part)
+        if not bool(logits.isfinite().all()):
+            return None
         scores = scores_of(learner, logits, part)
         results[name] = numbers(metrics.summary(scores))
         results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))

@@ -15,6 +15,6 @@ def write_all(results: Results) -> list[Path]:
         "comparison.tex": tables.latex(results),
     }
     for name, text in texts.items():
-        files.write(results.folder / name, text.encode())
+        files.write_text(results.folder / name, text)
     written = [results.folder / name for name in texts]
     return [page.write(results), *written, *figures.write_all(results)]

@@ -216,5 +216,5 @@ def write(folder: Path, found: list[Results], command: str) -> list[Path]:
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in content.items():
-        files.write(folder / name, words.encode())
+        files.write_text(folder / name, words)
     return [folder / name for name in content]

@@ -163,7 +163,7 @@ def write(folder: Path, task: str, studies: list[Study], command: str) -> Path:
     """Build the page of some studies and write it."""
     path = folder / NAME
     folder.mkdir(parents=True, exist_ok=True)
-    files.write(path, build(task, studies, command).encode())
+    files.write_text(path, build(task, studies, command))
     return path
 
 

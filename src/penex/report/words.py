@@ -2,6 +2,7 @@
 
 import math
 
+from penex.lab.records import Json
 from penex.report.results import METRIC, METRICS, Results, Row
 from penex.report.statistics import Interval, Verdict, paired_difference, verdict
 
@@ -10,7 +11,9 @@ _FEW = 5
 
 def sentences(results: Results) -> list[str]:
     """What the table says, for someone who would not read it, and what it cannot say."""
-    return [*findings(results), *_limits(results)]
+    config = next((record.config() for record in results.records()), {})
+    treated = treatment(config)
+    return [*findings(results), *([treated] if treated else []), *_limits(results)]
 
 
 def findings(results: Results) -> list[str]:
@@ -66,6 +69,26 @@ def caveats(results: Results) -> list[str]:
     if not tuned:
         said.append("No loss was tuned: each has its default parameter.")
     return said
+
+
+def treatment(config: Json) -> str:
+    """What was done to the data on purpose, in a sentence; empty if nothing was.
+
+    >>> treatment({"label_noise": {"kind": "flip", "rate": 0.1}, "class_weights": None})
+    '10 % of the training labels were made wrong on purpose.'
+    """
+    said = []
+    noise = config.get("label_noise")
+    if noise:
+        share = f"{100 * noise['rate']:g} %"
+        said.append(
+            f"{share} of the training labels were made wrong on purpose."
+            if noise["kind"] == "flip"
+            else f"{share} of the training and validation labels were drawn anew, at random."
+        )
+    if config.get("class_weights"):
+        said.append(f"Classes were weighted ({config['class_weights']}).")
+    return " ".join(said)
 
 
 def _lead(found: Verdict, where: str) -> str:

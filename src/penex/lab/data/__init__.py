@@ -54,8 +54,13 @@ class Collection:
 
     def to(self, device: torch.device) -> "Collection":
         """The data on another device, still as they were read: uint8 stays uint8."""
+
+        def there(inputs: Tensor) -> Tensor:
+            narrow = inputs.dtype == torch.float64 and device.type == "mps"  # it has no float64
+            return (inputs.float() if narrow else inputs).to(device)
+
         moved = {
-            name: Examples(part.inputs.to(device), part.targets.to(device))
+            name: Examples(there(part.inputs), part.targets.to(device))
             for name, part in self.parts.items()
         }
         return replace(self, **moved)  # type: ignore[arg-type]
@@ -117,7 +122,13 @@ class Data:
 
     def normalise(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
         """A batch as the model sees it: (x - mean) / std, computed where the batch lies."""
-        return inputs.to(dtype).sub(self.mean.to(dtype)).div_(self.std.to(dtype))
+        return normalise(inputs, self.mean, self.std, dtype)
+
+
+def normalise(inputs: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
+    """(x - mean) / std in a dtype; of float64 inputs, which need it, in float64 first."""
+    wide = torch.float64 if inputs.dtype == torch.float64 else dtype
+    return inputs.to(wide).sub(mean.to(wide)).div_(std.to(wide)).to(dtype)
 
 
 def channel_statistics(part: Part) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,8 @@ _LAYOUTS = (  # (inputs, targets) of train, val, test
 )
 _NAMES = "class_names"
 _MOST_CHANNELS = 4
+_ROUNDING = 1e-4  # of a feature's spread
+_LARGEST_LABEL = 2**53  # from there on float64 has no whole numbers of its own
 
 
 def load(path: Path, wanted: Callable[[list[str]], list[str]]) -> dict[str, Array]:
@@ -99,7 +101,7 @@ def as_inputs(x: Array, path: Path, part: str) -> torch.Tensor:
         raise LabError(f"{path}: the inputs of {part} must be numbers; they are {x.dtype}.")
     if x.ndim == 3:
         x = x[:, None]
-    elif x.ndim == 4 and x.shape[3] <= _MOST_CHANNELS < x.shape[1]:
+    elif x.ndim == 4 and _channels_last(x.shape[1:]):
         x = x.transpose(0, 3, 1, 2)
     if x.ndim not in (2, 4) or 0 in x.shape[1:]:
         raise LabError(
@@ -108,12 +110,40 @@ def as_inputs(x: Array, path: Path, part: str) -> torch.Tensor:
         )
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            x = x.astype(np.float32)
-        if not np.isfinite(x).all():
+            small = x.astype(np.float32)
+        if not np.isfinite(small).all():
             raise LabError(
                 f"{path}: the inputs of {part} hold a number that is not finite in float32."
             )
+        x = small if x.dtype.itemsize <= 4 and x.dtype.kind == "f" else narrow(x)
     return torch.from_numpy(np.ascontiguousarray(x))
+
+
+def narrow(x: Array) -> Array:
+    """Numbers in float32 if that tells them apart as well as float64, else in float64.
+
+    A time in seconds since 1970, or an identity number, differs from its neighbours by less than
+    float32 can hold: what is left after taking its mean would be rounding.
+
+    >>> narrow(np.array([[0.1], [0.2]])).dtype, narrow(np.array([[1.7e9], [1.7e9 + 1]])).dtype
+    (dtype('float32'), dtype('float64'))
+    """
+    wide, small = x.astype(np.float64), x.astype(np.float32)
+    axes = (0, *range(2, x.ndim))
+    lost = np.abs(small - wide).max(axis=axes)
+    return small if (lost <= _ROUNDING * wide.std(axis=axes)).all() else wide
+
+
+def _channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether images of three axes are (height, width, channels): few channels, or a square.
+
+    >>> _channels_last((32, 32, 3)), _channels_last((3, 32, 32)), _channels_last((16, 16, 5))
+    (True, False, True)
+    """
+    first, middle, last = shape
+    if (last <= _MOST_CHANNELS) != (first <= _MOST_CHANNELS):
+        return last <= _MOST_CHANNELS
+    return abs(first - middle) < abs(middle - last)
 
 
 def _labels(y: Array, path: Path, part: str) -> Array:
@@ -124,11 +154,25 @@ def _labels(y: Array, path: Path, part: str) -> Array:
             f"{path}: the labels of {part} must be one for each example; they have the shape "
             f"{y.shape} (several labels an example are not supported)."
         )
+    if y.dtype.kind in "fiu":
+        large = np.abs(y.astype(np.float64))
+        if ((large > _LARGEST_LABEL) & np.isfinite(large)).any():
+            raise LabError(f"{path}: the labels of {part} must be between -2^53 and 2^53.")
     if y.dtype.kind == "f" and np.isfinite(y).all() and np.array_equal(y, y.round()):
         y = y.astype(np.int64)
     if y.dtype.kind not in "iuUSb":
         raise LabError(f"{path}: the labels of {part} must be whole numbers or names.")
+    if y.dtype.kind == "S":
+        return np.array([_text(name, path) for name in y.tolist()])
     return y.astype(np.int64) if y.dtype.kind in "iub" else y.astype(np.str_)
+
+
+def _text(name: Any, path: Path) -> str:
+    """A name that may be bytes."""
+    try:
+        return name.decode() if isinstance(name, bytes) else str(name)
+    except UnicodeDecodeError as error:
+        raise LabError(f"{path}: the name {name!r} is not text in UTF-8.") from error
 
 
 def class_indices(
@@ -143,7 +187,7 @@ def class_indices(
     """
     everything = np.concatenate(list(labels.values()))
     if names is not None and everything.dtype.kind == "i":
-        known = [str(n.decode() if isinstance(n, bytes) else n) for n in np.ravel(names).tolist()]
+        known = [_text(name, path) for name in np.ravel(names).tolist()]
         low, high = int(everything.min()), int(everything.max())
         if len(set(known)) != len(known) or low < 0 or high >= len(known):
             raise LabError(

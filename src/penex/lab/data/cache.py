@@ -66,8 +66,11 @@ class Entry:
                     os.posix_fallocate(file.fileno(), 0, self._beside.stat().st_size)
             yield self._beside
             self._beside.replace(self._array)
-        except BaseException:
-            self._beside.unlink(missing_ok=True)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                self._beside.unlink(missing_ok=True)
+            if isinstance(error, OSError):  # a full disk does not say which file
+                error.filename = str(self._array)
             raise
 
     def finish(self, facts: dict[str, Any]) -> dict[str, Any]:

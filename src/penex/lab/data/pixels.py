@@ -24,7 +24,7 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
             original = opened.size
             image: Image.Image = ImageOps.exif_transpose(opened)
             if image.mode.startswith("I") or image.mode == "F":
-                image = _eight_bits(image)
+                image = _eight_bits(image, opened.format)
             grey = image.mode in ("1", "L", "LA", "La")
             if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
                 image = image.convert("RGBA")
@@ -34,16 +34,17 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
     return np.asarray(image).transpose(2, 0, 1), grey, original
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """A 16-bit, 32-bit or floating-point grey image in 8 bits; Pillow alone would cut it off."""
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
-    if image.mode.startswith("I;16"):
-        largest = 65535.0
-    elif image.mode == "F":
-        largest = 1.0 if values.max() <= 1 else 255.0
-    else:  # 32 bits: nobody says how many are used
-        largest = 65535.0 if values.max() > 255 else 255.0
-    return Image.fromarray((values / largest * 255).clip(0, 255).astype(np.uint8))
+def _eight_bits(image: Image.Image, form: str | None) -> Image.Image:
+    """A 16-bit grey image in 8 bits; Pillow alone would cut it off.
+
+    Of 32 bits and of floating-point numbers nobody says what is white: guessing, image by image,
+    would give the images of a set different scales.
+    """
+    sixteen = image.mode.startswith("I;16") or form == "PNG"  # which has no more than 16 bits
+    if not sixteen:
+        raise ValueError("its pixels are 32-bit numbers of unknown scale: save 8 or 16 bits")
+    values = np.asarray(image, dtype=np.float64)
+    return Image.fromarray((values / 65535 * 255).clip(0, 255).astype(np.uint8))
 
 
 def with_channels(array: Array, channels: int, grey: bool) -> Array:

@@ -4,9 +4,10 @@ import hashlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,18 +51,25 @@ def _read(
     if not path.exists():
         raise LabError(f"There is nothing at {path}.")
     if path.is_file() and is_archive(path):
-        path = _opened(path)
+        inside = _opened(path)
+        try:
+            return _read(inside, size, label_column, progress)
+        except LabError as error:  # the user has never seen the cache
+            raise LabError(str(error).replace(str(inside), str(path))) from error
+    suffix = "" if path.is_dir() else path.suffix.lower()
+    if label_column is not None and suffix != ".csv":
+        raise LabError(f"--label-column is for a .csv; {path} is none.")
+    if size is not None and suffix:
+        raise LabError(f"--image-size is for image files; {path} holds numbers.")
     if path.is_dir():
-        for folder in (path, path / "cifar-10-batches-py"):
-            if cifar.is_cifar10(folder):
-                return cifar.read_cifar10(folder)
-        for folder in (path, path / "cifar-100-python"):
-            if cifar.is_cifar100(folder):
-                return cifar.read_cifar100(folder)
+        official = _cifar(path)
+        if official is not None:
+            if size is not None:
+                raise LabError(f"--image-size is for image files; {path} holds CIFAR's arrays.")
+            return official()
         if bbc_news.is_bbc(path):
             raise LabError(f"{path} holds texts; this version trains on images and tables only.")
         return images.read(path, size, progress)
-    suffix = path.suffix.lower()
     if suffix == ".npz":
         return _medical(path, arrays.read(path))
     if suffix == ".csv":
@@ -70,6 +78,17 @@ def _read(
         f"{path} is no data set that penex reads: give a folder with a folder of images for each "
         "class, an .npz, a .csv, or an archive of such a folder."
     )
+
+
+def _cifar(path: Path) -> Callable[[], Collection] | None:
+    """How to read the CIFAR files in a folder, or in the folder inside that the archive makes."""
+    for folder in (path, path / "cifar-10-batches-py"):
+        if cifar.is_cifar10(folder):
+            return partial(cifar.read_cifar10, folder)
+    for folder in (path, path / "cifar-100-python"):
+        if cifar.is_cifar100(folder):
+            return partial(cifar.read_cifar100, folder)
+    return None
 
 
 def _opened(archive: Path) -> Path:
@@ -135,7 +154,8 @@ def checksum(collection: Collection) -> str:
     Decoded images have theirs already (`facts["content"]`), from when they were decoded.
     """
     content = collection.facts.get("content")
-    digest = hashlib.sha256(repr((collection.classes, content)).encode())
+    seen = collection.classes, content, collection.facts.get("columns")
+    digest = hashlib.sha256(repr(seen).encode())
     for name, part in collection.parts.items():
         digest.update(f"{name} {tuple(part.inputs.shape)} {part.inputs.dtype}".encode())
         for rows in () if content else torch.split(part.inputs, 4096):

@@ -1,15 +1,16 @@
 """A .csv file with numeric columns and a column of labels."""
 
 import csv
+import itertools
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import torch
 
 from penex.lab.data import Collection, Examples
-from penex.lab.data.arrays import class_indices
+from penex.lab.data.arrays import class_indices, narrow
 from penex.lab.errors import LabError, unknown
 
 Array = np.ndarray[Any, Any]
@@ -37,9 +38,8 @@ def read_table(path: Path) -> Table:
     rows, lines = [], []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            head = file.readline()
-            file.seek(0)
-            reader = csv.reader(file, delimiter=_delimiter(head))
+            delimiter = _delimiter(file)
+            reader = csv.reader(file, delimiter=delimiter)
             for row in reader:
                 if row:
                     rows.append(row)
@@ -58,14 +58,24 @@ def read_table(path: Path) -> Table:
     return Table(header, rows[1:], lines[1:])
 
 
-def _delimiter(head: str) -> str:
-    return max(",;\t", key=head.count)
+def _delimiter(file: TextIO) -> str:
+    """The delimiter by which the first rows have the same number of values, the most if several."""
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        file.seek(0)
+        rows = itertools.islice((row for row in csv.reader(file, delimiter=delimiter) if row), 2)
+        widths = [len(row) for row in rows] or [0]
+        return len(set(widths)) == 1 and widths[0] > 1, widths[0]
+
+    best = max(",;\t", key=columns)
+    file.seek(0)
+    return best
 
 
 def numbers(path: Path, table: Table, columns: list[str]) -> torch.Tensor:
-    """The values of some columns, (N, F) float32."""
+    """The values of some columns, (N, F) float64."""
     places = [table.header.index(name) for name in columns]
-    values = np.empty((len(table.rows), len(places)), dtype=np.float32)
+    values = np.empty((len(table.rows), len(places)), dtype=np.float64)
     for k, row in enumerate(table.rows):
         for j, place in enumerate(places):
             values[k, j] = _number(path, row[place].strip(), table.lines[k], columns[j])
@@ -111,9 +121,10 @@ def read(path: Path, label_column: str | None) -> Collection:
             )
     values = _label_values(path, label_column, labels, table.lines)
     classes, indices = class_indices({"train": values}, path)
+    features_of = torch.from_numpy(narrow(numbers(path, table, features).numpy()))
     note = "The column without a name, a row number by its look, is left out."
     return Collection(
-        Examples(numbers(path, table, features), indices["train"]),
+        Examples(features_of, indices["train"]),
         classes=classes,
         facts={"source": "a .csv file", "columns": features, "label_column": label_column},
         notes=(note,) if "" in table.header else (),

@@ -27,7 +27,8 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
     steps = int(learner.count.item())
     name = f"step-{steps}.safetensors"
     tensors = {**learner.tensors(), **_random_states(learner), "history": position.history}
-    cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    # Copies: layers that share weights have one tensor under two names, which no file takes.
+    cpu = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
     content: bytes = _safetensors().save(cpu)
     folder.mkdir(parents=True, exist_ok=True)
     files.write(folder / name, content)

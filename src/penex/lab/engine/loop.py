@@ -20,6 +20,8 @@ from penex.lab.errors import Interrupted, LabError
 
 Line = dict[str, Any]
 
+BLIND = "the outputs for the validation set were not finite"
+
 
 @dataclass
 class Position:
@@ -110,8 +112,14 @@ def fit(
         if bad is not None:
             return diverged(position.history[bad], done + bad + 1)
         position.epoch, position.step = position.epoch + 1, 0
+        blind = False
         if ranks.rank() == 0:
-            on_epoch(_line(learner, data, position, rates[done + steps - 1].item()))
+            logits = logits_of(learner, data, data.val)
+            blind = not bool(logits.isfinite().all())
+            if not blind:
+                on_epoch(line(learner, data, position, rates[done + steps - 1].item(), logits))
+        if ranks.agree(blind, learner.device):
+            return diverged(position.history[-1], done + steps, BLIND)
         wanted = ranks.agree(stop(), learner.device) and position.epoch < recipe.epochs
         last = position.epoch == recipe.epochs
         if last or wanted or time.monotonic() - saved >= save_seconds:
@@ -169,21 +177,15 @@ def _first_bad(learner: Learner, history: Tensor) -> int | None:
     return min(int(good.logical_not().nonzero()[0].item()), len(history) - 1)
 
 
-def diverged(row: Tensor, at: int) -> Outcome:
+def diverged(row: Tensor, at: int, what: str = "") -> Outcome:
     """The end of a run whose step number `at` left this row of history."""
     seen = dict(zip(HISTORY, row.tolist(), strict=True))
-    if math.isfinite(seen["loss"]):
-        what = "the parameters were not finite"
-    else:
+    if not math.isfinite(seen["loss"]):
         what = f"the loss was {seen['loss']}"
+    what = what or "the parameters were not finite"
     rest = f"gradient norm {seen['grad_norm']:g}, largest logit {seen['max_logit']:g}"
     rho = "" if math.isnan(seen["rho"]) else f", rho {seen['rho']:g}"
     return Outcome("diverged", at, f"{what} at step {at} ({rest}{rho})", seen)
-
-
-def _line(learner: Learner, data: Data, position: Position, rate: float) -> Line:
-    """What is kept of an epoch, once the model has seen the validation set."""
-    return line(learner, data, position, rate, logits_of(learner, data, data.val))
 
 
 def line(learner: Learner, data: Data, position: Position, rate: float, logits: Tensor) -> Line:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from penex.lab.data import Data, Part
+from penex.lab.data import Data, Part, normalise
 from penex.lab.engine import optimizers, packed_layers, packed_losses
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
@@ -23,6 +23,9 @@ def check(learner: Learner) -> None:
     if learner.recipe.accumulate != 1:
         raise packed_layers.CannotPack("micro-batches are not packed")
     packed_layers.check(learner.module)
+    names = learner.module.named_parameters(remove_duplicate=False)
+    if len(list(names)) != len(list(learner.module.named_parameters())):
+        raise packed_layers.CannotPack("layers that share weights are not packed")
     packed_losses.families([learner.loss], learner.device, learner.dtype)
 
 
@@ -48,6 +51,14 @@ class Pack:
             name: torch.stack([dict(learner.module.named_buffers())[name] for learner in learners])
             for name, _ in first.module.named_buffers()
         }
+        trained = {segment.name for segment in first.segments}
+        self.frozen = {
+            name: torch.stack(
+                [dict(learner.module.named_parameters())[name].detach() for learner in learners]
+            )
+            for name, _ in first.module.named_parameters()
+            if name not in trained
+        }
         self.families = packed_losses.families(
             [learner.loss for learner in learners], first.device, first.dtype
         )
@@ -56,8 +67,10 @@ class Pack:
         self.index = torch.stack([one.train.index for one in data])
         self.targets = torch.stack([one.train.targets for one in data])
         self.inputs = data[0].train.inputs
-        self.mean = torch.stack([one.mean for one in data]).to(first.dtype).unsqueeze(1)
-        self.std = torch.stack([one.std for one in data]).to(first.dtype).unsqueeze(1)
+        self.mean = torch.stack([one.mean for one in data]).unsqueeze(1)
+        self.std = torch.stack([one.std for one in data]).unsqueeze(1)
+        if self.inputs.dtype != torch.float64:
+            self.mean, self.std = self.mean.to(first.dtype), self.std.to(first.dtype)
         # torch's "medium" lets float32 products be computed in bfloat16 where that is fast.
         medium = self.recipe.matmul_precision == "medium" and first.device.type == "cuda"
         half = (medium or self.recipe.autocast) and first.dtype == torch.float32
@@ -90,7 +103,7 @@ class Pack:
 
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """The logits of raw inputs (M, B, ...), (M, B, K), in the parameters' precision."""
-        normal = x.to(theta.dtype).sub(self.mean).div_(self.std)
+        normal = normalise(x, self.mean, self.std, theta.dtype)
         if normal.dim() == 5 and theta.device.type == "cuda":
             normal = normal.transpose(1, 2)  # channels before the batch
         elif normal.dim() == 5:
@@ -98,7 +111,7 @@ class Pack:
             normal = normal.contiguous(memory_format=torch.channels_last)
         elif normal.dim() > 3:
             normal = normal.flatten(2)
-        tensors = dict(self.buffers)
+        tensors = {**self.buffers, **self.frozen}
         sizes = [s.padded for s in self.learners[0].segments]
         for segment, chunk in zip(
             self.learners[0].segments, torch.split(theta, sizes, dim=1), strict=True

@@ -1,5 +1,6 @@
 """The networks that tasks train, by name; a user's own as module:factory."""
 
+import copy
 import hashlib
 import importlib
 import os
@@ -44,7 +45,7 @@ def find(name: str) -> Build:
         sys.path.insert(0, os.getcwd())  # python -m has it, a console script has not
     try:
         made: Build = getattr(importlib.import_module(module), factory)
-    except Exception as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
         raise LabError(
             f"The model {name!r} cannot be imported: {error!r}. Write module:factory, where "
             "factory(shape, n_out) gives an nn.Module."
@@ -57,12 +58,8 @@ def find(name: str) -> Build:
                 raise TypeError(f"it gave a {type(model).__name__}, not an nn.Module")
             if not any(parameter.requires_grad for parameter in model.parameters()):
                 raise ValueError("it has no parameters to train")
-            dtype = next(model.parameters()).dtype
-            with torch.no_grad():
-                found = tuple(model.eval()(torch.zeros(2, *shape, dtype=dtype)).shape)
-            if found != (2, n_out):
-                raise ValueError(f"two inputs gave logits of shape {found}, not {(2, n_out)}")
-        except Exception as error:
+            _try(model, shape, n_out)
+        except (Exception, SystemExit) as error:
             raise LabError(
                 f"The model {name} does not work for inputs of shape {tuple(shape)} and {n_out} "
                 f"logits: {error}."
@@ -70,6 +67,21 @@ def find(name: str) -> Build:
         return model.train()
 
     return build
+
+
+def _try(model: nn.Module, shape: Sequence[int], n_out: int) -> None:
+    """Two inputs through a copy of a model, in evaluation and in training with its gradient."""
+    trial = copy.deepcopy(model)
+    inputs = torch.zeros(2, *shape, dtype=next(model.parameters()).dtype)
+    with torch.random.fork_rng([]):
+        for training in (False, True):
+            logits = trial.train(training)(inputs)
+            if not isinstance(logits, torch.Tensor) or logits.shape != (2, n_out):
+                found = tuple(getattr(logits, "shape", ())) or type(logits).__name__
+                raise ValueError(f"two inputs gave logits of shape {found}, not {(2, n_out)}")
+        if not logits.requires_grad:
+            raise ValueError("its logits have no gradient")
+        torch.autograd.backward(logits.sum())
 
 
 def source(name: str) -> str | None:

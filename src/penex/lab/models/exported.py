@@ -55,7 +55,8 @@ class Exported(nn.Module):
     def logits(self, inputs: Tensor) -> Tensor:
         """The logits of raw inputs (N, ...), uint8 or floating point, as the network gives them."""
         dtype = next(self.network.parameters()).dtype
-        normal = inputs.to(dtype).sub(self.mean.to(dtype)).div(self.std.to(dtype))
+        wide = torch.float64 if inputs.dtype == torch.float64 else dtype
+        normal = inputs.to(wide).sub(self.mean.to(wide)).div(self.std.to(wide)).to(dtype)
         result: Tensor = self.network(normal)
         return result
 
@@ -122,8 +123,8 @@ def _check(folder: Path, card: Any) -> None:
     shape, classes, temperature = (card.get(k) for k in ("shape", "classes", "temperature"))
     if not isinstance(shape, list) or not all(isinstance(n, int) and n > 0 for n in shape):
         raise ValueError(f"the shape {shape!r} is none")
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise ValueError("the classes are no list of names")
+    if classes is None or not _names(classes) or len(set(classes)) != len(classes):
+        raise ValueError("the classes are no list of different names")
     if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
         raise ValueError(f"the temperature {temperature!r} is none")
     preprocessing = card.get("preprocessing")
@@ -132,8 +133,20 @@ def _check(folder: Path, card: Any) -> None:
         raise ValueError("the preprocessing is of no known kind")
     if needs[preprocessing["kind"]] not in preprocessing:
         raise ValueError(f"the preprocessing lacks {needs[preprocessing['kind']]}")
+    if preprocessing["kind"] == "table" and not _names(preprocessing["columns"]):
+        raise ValueError("the columns are no list of names")
+    for name, least in (("mean", -math.inf), ("std", 0.0)):
+        values = preprocessing.get(name)
+        if not isinstance(values, list) or len(values) not in (1, shape[0]):
+            raise ValueError(f"the {name} is not one number for each channel")
+        if not all(isinstance(v, int | float) and least < v < math.inf for v in values):
+            raise ValueError(f"the {name} holds what is no {name}")
     if not isinstance(card.get("model"), str):
         raise ValueError("the model has no name")
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _check_own(folder: Path, card: dict[str, Any], own_code: bool) -> None:

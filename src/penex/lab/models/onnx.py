@@ -16,11 +16,15 @@ _NEEDED = ("onnx", "onnxscript")
 
 
 def write(model: Exported, path: Path) -> None:
-    """Write a model from raw inputs (N, ...) in float32 to the probabilities of its classes."""
+    """Write a model from raw inputs (N, ...) to the probabilities of its classes.
+
+    They are float32, or float64 for a model whose data needed it.
+    """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise LabError(f"ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
-    example = torch.zeros(2, *model.card["shape"])
+    wide = model.card["preprocessing"].get("inputs") == "float64"
+    example = torch.zeros(2, *model.card["shape"], dtype=torch.float64 if wide else torch.float32)
     batch = torch.export.Dim("batch", min=1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():

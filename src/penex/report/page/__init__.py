@@ -14,7 +14,7 @@ from penex.report import figures, tables
 from penex.report.page import blocks, charts
 from penex.report.results import METRICS, Results, Row
 from penex.report.statistics import mean_and_spread
-from penex.report.words import caveats, findings
+from penex.report.words import caveats, findings, treatment
 
 NAME = "page.html"
 _HERE = Path(__file__).parent
@@ -24,6 +24,7 @@ _ON_DARK = {
     "#0072B2": "#4aa8e0",
     "#000000": "#ffffff",
     "#5B4A9E": "#a99be8",
+    "#8A1C1C": "#e08a8a",
     "#8C6D1F": "#c9a648",
     "#D55E00": "#f07d26",
     "#7F7F7F": "#a8a8a8",
@@ -33,7 +34,7 @@ _ON_DARK = {
 def write(results: Results, second: Results | None = None, path: Path | None = None) -> Path:
     """Build the page of a comparison, or of two, and write it beside the first."""
     path = path or results.folder / NAME
-    files.write(path, build(results, second).encode())
+    files.write_text(path, build(results, second))
     return path
 
 
@@ -142,9 +143,11 @@ def _asked(results: Results) -> str:
     sizes = " / ".join(str(size) for size in results.train_sizes)
     noun = "loss was" if losses == 1 else "losses were"
     seeds = "one seed" if results.seeds == 1 else f"{results.seeds} seeds"
-    recipe = next((record.config()["recipe"] for record in results.records()), None)
+    config = next((record.config() for record in results.records()), None)
     text = f"{losses} {noun} trained on {results.task} with {sizes} training examples and {seeds}."
-    if recipe:
+    if config:
+        recipe, treated = config["recipe"], treatment(config)
+        text += f" {treated}" if treated else ""
         text += (
             f" Everything else was the same: {recipe['epochs']} epochs, {recipe['optimizer']}, "
             f"learning rate {recipe['lr']:g}, batches of {recipe['batch_size']}."

@@ -109,6 +109,9 @@ def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
     config, environment = record.config(), record.environment()
     data = environment.pop("data", {})
     environment.pop("resumed_in", None)
+    if "labels_changed" in data:  # every seed and size has its own
+        which = f"labels changed with seed {config['seed']} and {config['train_size']} examples"
+        data[which] = data.pop("labels_changed")
     recipe = {k: v for k, v in config["recipe"].items() if v not in (None, 0, 0.0, False)}
     treatment = {k: config.get(k) for k in ("label_noise", "class_weights") if config.get(k)}
     for title, facts in (
