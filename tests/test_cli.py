@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -177,6 +178,38 @@ def test_a_diverged_run_is_kept_and_the_comparison_goes_on(
     assert "4 of 4 runs were there already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("pack", ["auto", "off"])
+def test_outputs_that_are_not_finite_are_a_divergence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: str
+) -> None:
+    """The last step's loss and the parameters are finite; what the model says is not."""
+    run("compare", "--losses", "ce", "penex", "--seeds", 2, "--epochs", 1, "--train-size", 50,
+        "--batch-size", 64, "--lr", 1e30, "--pack", pack, "--out", tmp_path)  # fmt: skip
+    shown = capsys.readouterr()
+    assert shown.err.count("the outputs for the validation set were not finite at step 1") == 4
+    assert "PENEX: 2 of 2 runs diverged" in shown.out
+    for place in tmp_path.glob("digits/*/*/seed-*"):
+        assert json.loads((place / "done.json").read_text())["status"] == "diverged"
+        assert not (place / "model.json").exists()
+    assert "diverged" in (tmp_path / "digits" / "page.html").read_text()
+
+
+def test_a_test_set_that_breaks_the_model_is_a_divergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penex.lab import training
+    from penex.lab.engine.evaluation import logits_of as whole
+
+    def broken(learner: Any, data: Any, part: Any) -> Any:
+        logits = whole(learner, data, part)
+        return logits / 0 if part is data.test else logits
+
+    monkeypatch.setattr(training, "logits_of", broken)
+    run("train", "--loss", "ce", "--epochs", 1, "--train-size", 50, "--out", tmp_path)
+    (done,) = (json.loads(p.read_text()) for p in tmp_path.rglob("done.json"))
+    assert done["reason"] == "the outputs for the test set were not finite at step 1"
+
+
 # What is wrong.
 
 
@@ -235,6 +268,13 @@ def harmed(path: Path, **changes: Any) -> None:
         ("done.json", lambda p: p.write_text("[]"), "is damaged: it is not an object"),
         ("done.json", lambda p: harmed(p, status="fine"), "is damaged: its status is 'fine'"),
         ("done.json", lambda p: harmed(p, test={}), "is damaged"),
+        (
+            "done.json",
+            lambda p: p.write_text(
+                re.sub(r'("accuracy": )[0-9.]+', r"\g<1>5e400", p.read_text(), count=1)
+            ),
+            "lacks a metric",
+        ),
         ("config.json", lambda p: p.write_bytes(b"\xff"), "is damaged"),
         ("config.json", lambda p: p.unlink(), "config.json is damaged: it is missing"),
         ("metrics.jsonl", lambda p: p.write_text(p.read_text()[:-9]), "its checksum is not"),

@@ -1,6 +1,7 @@
 """The engine: optimisers are torch's, a step is a plain loop's, resuming is bit for bit."""
 
 import copy
+import errno
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penex import registry
-from penex.lab import chance, runs, tasks, training
+from penex.lab import chance, files, runs, tasks, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
 from penex.lab.engine.evaluation import logits_of
@@ -463,3 +464,30 @@ def test_a_damaged_checkpoint_is_a_sentence(tmp_path: Path, harm: str) -> None:
         learner, _, position = start(digits_run("ce"))
     with pytest.raises(RecordError, match="cannot be read"):
         checkpoint.load(tmp_path, learner, position)
+
+
+def test_where_nothing_can_be_written_the_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one beside it, which nobody knows; and removing that one cannot fail either."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="Read-only") as caught:
+        files.write(tmp_path / "a.json", b"x")
+    assert caught.value.filename == str(tmp_path / "a.json")
+
+
+def test_a_done_run_is_verified_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = training.train(digits_run("ce", 50, epochs=1), tmp_path, CPU)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    record.verify()

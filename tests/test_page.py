@@ -318,6 +318,20 @@ def test_records_without_logits_make_a_page(compared: Path, tmp_path: Path) -> N
     Record(small).verify()
 
 
+def test_what_was_done_to_the_labels_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "compare --losses ce --seeds 2 --epochs 1 --train-size 50 --label-noise 0.3"
+    cli.main([*command.split(), "--class-weights", "balanced", "--out", str(tmp_path)])
+    words = "30 % of the training labels were made wrong on purpose. Classes were weighted"
+    assert words in capsys.readouterr().out.replace("\n", " ")
+    folder = tmp_path / "digits"
+    assert words in (folder / "comparison.md").read_text()
+    text = (folder / "page.html").read_text()
+    assert text.index(words) < text.index("<table")
+    assert "labels changed with seed 0 and 50 examples" in text
+
+
 def test_two_comparisons_on_one_page(
     copied: Path, compared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -169,8 +169,12 @@ def test_nothing_to_predict_is_one_sentence(
 def test_arrays_may_go_to_a_model_of_images(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((2, 32, 32, 3), np.uint8))
-    assert len(predicted(trained, capsys, str(tmp_path / "x.npy")).splitlines()) == 3
+    x = np.zeros((2, 32, 32, 3), np.uint8)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "x.npy").rename(tmp_path / "x.NPY")
+    np.savez(tmp_path / "x.npz", train_images=x[:1], test_images=x)
+    for name in ("x.NPY", "x.npz"):
+        assert len(predicted(trained, capsys, str(tmp_path / name)).splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,11 @@ def test_arrays_may_go_to_a_model_of_images(
         {"temperature": 0},
         {"temperature": "1"},
         {"classes": "ab"},
+        {"classes": ["class 0", "class 0", "class 2"]},
+        {"preprocessing": {"kind": "images", "image_size": 32, "mean": [0, 0], "std": [1]}},
+        {"preprocessing": {"kind": "images", "image_size": 32, "mean": [0], "std": [0]}},
+        {"preprocessing": {"kind": "images", "image_size": 32, "mean": [None], "std": [1]}},
+        {"preprocessing": {"kind": "table", "columns": 3, "mean": [0], "std": [1]}},
         {"preprocessing": {"kind": "images", "mean": [0], "std": [1]}},
     ],
 )
