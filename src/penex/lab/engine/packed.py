@@ -74,7 +74,8 @@ class Pack:
         # torch's "medium" lets float32 products be computed in bfloat16 where that is fast.
         medium = self.recipe.matmul_precision == "medium" and first.device.type == "cuda"
         half = (medium or self.recipe.autocast) and first.dtype == torch.float32
-        self.how = packed_layers.How(torch.bfloat16 if half else first.dtype)
+        product = torch.bfloat16 if half else first.dtype
+        self.how = packed_layers.How(product, stacked=first.device.type == "cuda")
 
     def __len__(self) -> int:
         return len(self.learners)
@@ -104,7 +105,7 @@ class Pack:
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """The logits of raw inputs (M, B, ...), (M, B, K), in the parameters' precision."""
         normal = normalise(x, self.mean, self.std, theta.dtype)
-        if normal.dim() == 5 and theta.device.type == "cuda":
+        if normal.dim() == 5 and self.how.stacked:
             normal = normal.transpose(1, 2)  # channels before the batch
         elif normal.dim() == 5:
             normal = normal.transpose(0, 1).flatten(1, 2)  # models side by side, as channels

@@ -2,7 +2,8 @@
 
 Vectors travel as (M, B, F). Images have one of two forms, by what is fast on a device:
 - on a GPU (M, C, B, H, W), channels before the batch: a convolution is the nine shifted copies of
-  its input, stacked, and one batched matrix product whose result is already in that form;
+  its input, stacked, and one batched matrix product whose result is already in that form, or a
+  kernel of `packed_conv`;
 - elsewhere (B, M C, H, W): a convolution is one with M groups.
 """
 
@@ -22,14 +23,16 @@ Tensors = dict[str, Tensor]
 
 
 class How(NamedTuple):
-    """How products are computed.
+    """How a pack is computed.
 
     Attributes:
-        dtype: of the factors; they are summed in float32 or wider.
-        fused: whether a convolution, ReLU and max-pooling may be one Triton kernel.
+        dtype: of the factors in products; they are summed in float32 or wider.
+        stacked: whether images are (M, C, B, H, W), and not (B, M C, H, W).
+        fused: whether a convolution, ReLU and max-pooling of such may be one Triton kernel.
     """
 
     dtype: torch.dtype
+    stacked: bool = False
     fused: bool = False
 
 
