@@ -692,6 +692,9 @@ class Tied(nn.Module):
 def tied(shape, n):
     return Tied(shape[0], n)
 
+def lazy(shape, n):
+    return nn.LazyLinear(n)
+
 class Odd(nn.Linear):
     def forward(self, x):
         if self.training:
@@ -722,8 +725,10 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-@pytest.mark.parametrize("kind", ["frozen", "tied"])
-def test_frozen_and_shared_weights_are_trained(own_models: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["frozen", "tied", "lazy"])
+def test_frozen_shared_and_lazy_weights_are_trained(
+    own_models: str, kind: str, tmp_path: Path
+) -> None:
     """Alone and packed alike; frozen ones stay as they were."""
     path = write_times(tmp_path / "t.csv")
     options = ["--data", path, "--label-column", "species", "--model", f"{own_models}:{kind}"]

@@ -51,6 +51,8 @@ def find(name: str) -> Build:
             "factory(shape, n_out) gives an nn.Module."
         ) from error
 
+    tried = set()
+
     def build(shape: Sequence[int], n_out: int) -> nn.Module:
         try:
             model = made(shape, n_out)
@@ -58,7 +60,12 @@ def find(name: str) -> Build:
                 raise TypeError(f"it gave a {type(model).__name__}, not an nn.Module")
             if not any(parameter.requires_grad for parameter in model.parameters()):
                 raise ValueError("it has no parameters to train")
-            _try(model, shape, n_out)
+            inputs = torch.zeros(2, *shape, dtype=next(model.parameters()).dtype)
+            with torch.no_grad():  # a lazy layer learns its size here
+                _check(model.eval()(inputs), n_out)
+            if (*shape, n_out) not in tried:  # once, not for every run
+                _try(model, inputs, n_out)
+                tried.add((*shape, n_out))
         except (Exception, SystemExit) as error:
             raise LabError(
                 f"The model {name} does not work for inputs of shape {tuple(shape)} and {n_out} "
@@ -69,16 +76,18 @@ def find(name: str) -> Build:
     return build
 
 
-def _try(model: nn.Module, shape: Sequence[int], n_out: int) -> None:
-    """Two inputs through a copy of a model, in evaluation and in training with its gradient."""
-    trial = copy.deepcopy(model)
-    inputs = torch.zeros(2, *shape, dtype=next(model.parameters()).dtype)
+def _check(logits: object, n_out: int) -> None:
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if shape != (2, n_out):
+        raise ValueError(f"two inputs gave logits of shape {shape}, not {(2, n_out)}")
+
+
+def _try(model: nn.Module, inputs: torch.Tensor, n_out: int) -> None:
+    """A step of training with a copy of a model, which leaves no trace."""
+    trial = copy.deepcopy(model).train()
     with torch.random.fork_rng([]):
-        for training in (False, True):
-            logits = trial.train(training)(inputs)
-            if not isinstance(logits, torch.Tensor) or logits.shape != (2, n_out):
-                found = tuple(getattr(logits, "shape", ())) or type(logits).__name__
-                raise ValueError(f"two inputs gave logits of shape {found}, not {(2, n_out)}")
+        logits = trial(inputs)
+        _check(logits, n_out)
         if not logits.requires_grad:
             raise ValueError("its logits have no gradient")
         torch.autograd.backward(logits.sum())
