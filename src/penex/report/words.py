@@ -54,7 +54,9 @@ def caveats(results: Results) -> list[str]:
             "several metrics: a lone bold number is a hint, no proof."
         )
     said += [
-        f"{row.title} diverged with {len(row.diverged)} of its seeds: its mean is that of the "
+        f"{row.title} diverged with all of its seeds: it has no numbers, and cannot win."
+        if len(row.diverged) == len(row.done)
+        else f"{row.title} diverged with {len(row.diverged)} of its seeds: its mean is that of the "
         "others, and it cannot win."
         for row in results.rows
         if row.diverged

@@ -21,7 +21,7 @@ _HERE = Path(__file__).parent
 
 # Colours that are too dark for a dark page, and what stands for them there.
 _ON_DARK = {
-    "#0072B2": "#4aa8e0",
+    "#0072B2": "#7b93ff",
     "#000000": "#ffffff",
     "#5B4A9E": "#a99be8",
     "#8A1C1C": "#e08a8a",
