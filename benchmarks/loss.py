@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks._main import run
 from penex.lab import bench, environment
 from penex.report import costs
 
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=[])
     parser.add_argument("--seconds", type=float, default=1.0, help="for each loss, size and pass")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16", "float64"))
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
@@ -51,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks._main import positive, run
 from penex.lab import environment, tasks, tuning
 from penex.lab.errors import Interrupted
 from penex.lab.records import Record
@@ -32,8 +33,8 @@ def main() -> None:
     parser.add_argument("task", choices=tasks.NAMES)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--losses", nargs="*", default=LOSSES)
-    parser.add_argument("--trials", type=int, default=50)
-    parser.add_argument("--batch", type=int, default=10)
+    parser.add_argument("--trials", type=positive, default=50)
+    parser.add_argument("--batch", type=positive, default=10)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--train-size", type=int)
     parser.add_argument("--out", type=Path, default=Path("runs"))
@@ -93,4 +94,4 @@ def keep(studies: dict[str, Any], out: Path, target: Path, task: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

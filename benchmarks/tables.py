@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks._main import positive, run
 from penex.lab import environment, files, tasks
 from penex.lab.compare import LISTING, Comparison, compare
 from penex.lab.data.noise import LabelNoise
@@ -37,13 +38,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--slim", type=Path)
     parser.add_argument("--name", help="of the folder in the small form (default: the task's)")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=positive, default=5)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--train-size", type=int)
-    parser.add_argument("--noise-kind", default="flip")
+    parser.add_argument("--noise-kind", choices=("flip", "resample"), default="flip")
     parser.add_argument("--losses", nargs="*")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--pack", type=int)
+    parser.add_argument("--pack", type=positive)
     parser.add_argument("--save-seconds", type=float, default=120.0)
     options = parser.parse_args()
     task = tasks.find(options.task)
@@ -91,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from benchmarks._main import positive, run
 from penex.lab import environment, runs, tasks, training
 from penex.lab.compare import FIVE, Comparison, compare
 from penex.lab.data import Collection, Examples
@@ -154,8 +155,8 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--packs", type=int, nargs="*", default=[1, 5, 15, 50])
-    parser.add_argument("--steps", type=int, default=100, help="model-steps of a round")
+    parser.add_argument("--packs", type=positive, nargs="*", default=[1, 5, 15, 50])
+    parser.add_argument("--steps", type=positive, default=100, help="model-steps of a round")
     parser.add_argument("--steps-only", action="store_true", help="leave the comparison out")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
@@ -187,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -468,3 +468,13 @@ def test_an_unknown_loss_gets_the_nearest_name() -> None:
         registry.find("?")
     with pytest.raises(ValueError, match="There is no loss None"):
         registry.find(None)  # type: ignore[arg-type]
+
+
+def test_a_state_of_another_loss_is_refused_in_words() -> None:
+    words = "The state is not one of PENEX: it has 1 settings, not 2"
+    with pytest.raises((RuntimeError, ValueError), match=words):
+        penex.PENEX().load_state_dict(make("unnormalised").state_dict())
+
+
+def test_a_loss_shows_how_it_was_made() -> None:
+    assert repr(penex.PENEX(0.2, rho=0.5)) == "PENEX(alpha=0.2, rho=0.5)"

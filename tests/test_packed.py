@@ -184,6 +184,20 @@ def test_what_cannot_be_packed_says_why() -> None:
         packed.check(learner)
 
 
+def test_one_that_cannot_be_packed_leaves_the_others_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And their results as they were without it, bit for bit."""
+    start = ["compare", "--seeds", "1", "--epochs", "2", "--train-size", "60", "--losses", "ce"]
+    cli.main([*start, "penex", "--out", str(tmp_path / "without")])
+    cli.main([*start, "penex:label_smoothing=0.1", "penex", "--out", str(tmp_path / "with")])
+    assert "Not packed (penex:label_smoothing=0.1): a loss with" in capsys.readouterr().err
+    for name in ("ce", "penex"):
+        record = next((tmp_path / "without").glob(f"digits/{name}/*/seed-0"))
+        other = tmp_path / "with" / record.relative_to(tmp_path / "without")
+        assert (other / "metrics.jsonl").read_bytes() == (record / "metrics.jsonl").read_bytes()
+
+
 def test_runs_that_differ_in_more_are_other_packs() -> None:
     some = [
         planned("ce", 0), planned("penex", 1), planned("penex", 2, lr=0.1),
@@ -423,7 +437,7 @@ def test_a_model_that_cannot_be_packed_is_trained_alone(
     ]
     arguments += ["--train-size", "50", "--class-weights", "balanced", "--out", str(tmp_path)]
     cli.main(arguments)
-    assert "Not packed: a loss with class weights" in capsys.readouterr().err
+    assert "Not packed (ce, focal): a loss with class weights" in capsys.readouterr().err
     assert len(list(tmp_path.rglob("done.json"))) == 2
 
 

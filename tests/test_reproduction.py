@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from penex import cli
 from penex.lab import reproduction, tasks
 from penex.lab.compare import Comparison, listing_of
 from penex.lab.errors import LabError
-from penex.lab.tasks import pathmnist
+from penex.lab.tasks import cifar10, pathmnist
 from penex.report import claims, results
 from penex.report import reproduction as report
 
@@ -97,6 +98,11 @@ def test_the_size_is_part_of_the_run(files: Path, tmp_path: Path) -> None:
         (["reproduce", "table1", "--task", "cifar11"], "cifar10"),
         (["reproduce", "table1", "--task", "pathmnist"], "it needs pathmnist_64.npz"),
         (["reproduce", "table1", "--read-only"], "There are no records"),
+        (["reproduce", "table1", "--task", "digits"], "The tasks are cifar10, cifar10_noisy"),
+        (["reproduce", "table1", "--task", "cifar10", "cifar10"], "is there twice"),
+        (["reproduce", "table1", "--tuned", "--authors"], "Choose one of"),
+        (["reproduce", "runtime", "--read-only"], "takes --device, --out and --smoke only"),
+        (["reproduce", "runtime", "--task", "nope"], "takes --device, --out and --smoke only"),
     ],
 )
 def test_what_is_missing_is_one_sentence(
@@ -129,6 +135,17 @@ def test_a_damaged_file_is_one_sentence(damage: str, files: Path, tmp_path: Path
         path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(LabError) as refused:
         pathmnist.collect(tmp_path)
+    assert str(path) in str(refused.value)
+
+
+def test_a_cut_file_of_cifar_is_one_sentence(files: Path, tmp_path: Path) -> None:
+    """With its size, the official one, and where to get it."""
+    shutil.copytree(files / "cifar-10-batches-py", tmp_path / "cifar-10-batches-py")
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    path.write_bytes(path.read_bytes()[:1000])
+    words = "It has 1,000 bytes; the official one has 30 MiB. Get it with `penex data get cifar10`"
+    with pytest.raises(LabError, match=words) as refused:
+        cifar10.collect(tmp_path)
     assert str(path) in str(refused.value)
 
 

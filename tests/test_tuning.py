@@ -1,5 +1,6 @@
 """Tuning: the same seed gives the same study, whatever happens to the process."""
 
+import html
 import json
 import os
 import shutil
@@ -104,6 +105,8 @@ def test_a_trial_that_diverges_fails_with_its_reason(tmp_path: Path) -> None:
     page = studies.build("digits", [studies.load(study, "ex", tmp_path)], "penex tune")
     assert "Failed trials" in page
     assert failed[0].user_attrs["reason"] in page
+    value = failed[0].params["alpha"]
+    assert f"Trial {failed[0].number} (alpha {value:.4g}): the loss was" in page
 
 
 def test_two_trials_with_one_value_are_one_run(tmp_path: Path) -> None:
@@ -248,12 +251,12 @@ def test_a_mistake_leaves_no_study_behind(tmp_path: Path) -> None:
 def test_a_study_of_other_data_is_none(tmp_path: Path) -> None:
     carried_out(small("penex", trials=2), tmp_path)
     like = runs.plan(DIGITS, runs.LossSpec("ce"), 0, 50)
-    (found,) = tuned(DIGITS, ("penex",), like, None, tmp_path / "digits")
+    (found,) = tuned(DIGITS, ("penex",), [like], None, tmp_path / "digits")
     assert "our study: best of 2 trials" in found.source
     assert found.source.endswith("it was made with train_size 40, epochs 1")
     other = replace(DIGITS, identity={"sha256": "x"})
     like = runs.plan(other, runs.LossSpec("ce"), 0)
-    (found,) = tuned(other, ("penex",), like, None, tmp_path / "digits")
+    (found,) = tuned(other, ("penex",), [like], None, tmp_path / "digits")
     assert found == type(found)(
         "penex", "the default (the study is of other data, and no value of the authors')"
     )
@@ -340,6 +343,8 @@ def test_sqlite_is_for_one_process(tmp_path: Path) -> None:
         ("postgresql://me:secret@localhost:1/x", "cannot be opened"),
         ("parchment://x", "cannot be opened"),
         ("sqlite://", "keeps nothing"),
+        ("sqlite:///:memory:", "keeps nothing"),
+        ("sqlite:///file::memory:?cache=shared&uri=true", "keeps nothing"),
         ("me:secret@host", "--storage is a URL"),
     ],
 )
@@ -428,12 +433,81 @@ def test_tune_then_compare_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "ce: nothing to tune" in said.err
     assert "label_smoothing: the default (no study" in said.err
     assert f"alpha={value}" in (tmp_path / "digits" / "comparison.json").read_text()
+    for name in ("page.html", "comparison.md"):  # and not only on the terminal
+        text = html.unescape((tmp_path / "digits" / name).read_text())
+        assert f"PENEX (alpha={value}): our study: best of 4 trials" in text
+    assert "it was made with" not in said.err
+    for sizes in ((40, 60), (60, 40)):
+        run("compare", "--tuned", "--seeds", 1, "--losses", "penex", "--epochs", 1,
+            "--train-size", *sizes, "--out", tmp_path)  # fmt: skip
+        assert "it was made with train_size 40" in capsys.readouterr().err
+
+
+def test_the_studies_of_a_page_may_be_made_in_different_ways(tmp_path: Path) -> None:
+    run("tune", "--loss", "focal", "--trials", 2, "--epochs", 2, "--train-size", 50, "--seed", 5,
+        "--out", tmp_path)  # fmt: skip
+    alike = (tmp_path / "digits" / "tuning.html").read_text()
+    assert "seed 5, in batches of 10; each trial trains 2 epochs on 50 examples" in alike
+    assert "Made with" not in alike
+    run("tune", "--loss", "penex", "--trials", 1, "--epochs", 1, "--train-size", 40,
+        "--out", tmp_path)  # fmt: skip
+    page = (tmp_path / "digits" / "tuning.html").read_text()
+    assert "each study in its own way" in page
+    assert "Made with seed 5, in batches of 10; each trial trains 2 epochs on 50 examples." in page
+    assert "Made with seed 0, in batches of 10; each trial trains 1 epochs on 40 examples." in page
+    assert "their bars are not the same measure" in page
+    assert "; 1 trial." in page
+
+
+def test_records_that_are_elsewhere_are_said(tmp_path: Path) -> None:
+    study = carried_out(small("penex"), tmp_path)["penex"]
+    words = "The curves of the best and the worst trial are not drawn"
+    here = studies.build("digits", [studies.load(study, "penex", tmp_path)], "")
+    there = studies.build("digits", [studies.load(study, "penex", tmp_path / "other")], "")
+    assert words not in here
+    assert words in there
+
+
+@pytest.mark.parametrize("harm", ["unknown entry", "lost line"])
+def test_a_damaged_journal_is_one_sentence(
+    harm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", "--loss", "penex", "--trials", 2, "--epochs", 1, "--train-size", 40]
+    run(*command, "--out", tmp_path)
+    path = tmp_path / "digits" / JOURNAL
+    lines = path.read_text().splitlines(keepends=True)
+    if harm == "unknown entry":
+        lines.append('{"op_code": 99, "worker_id": "x"}\n')
+    else:
+        lines.remove(next(line for line in lines if '"param_name"' in line))
+    path.write_text("".join(lines))
+    with pytest.raises(SystemExit) as ended:
+        run(*command, "--out", tmp_path)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "is no journal that can be read" in said or "has no alpha" in said
+    assert path.read_text() == "".join(lines)
+
+
+def test_a_server_that_goes_away_is_named_as_the_cause() -> None:
+    from penex.lab.tuning import storage
+
+    wrapped = RuntimeError("An exception is raised during the commit.")
+    wrapped.__cause__ = OSError("server closed the connection unexpectedly")
+    assert storage._said(wrapped) == "server closed the connection unexpectedly"
+
+
+def test_a_storage_needs_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("compare", "--storage", "sqlite:///x.db")
+    assert ended.value.code == 2
+    assert "it needs --tuned" in capsys.readouterr().err
 
 
 def test_where_values_come_from(tmp_path: Path) -> None:
     cifar10 = tasks.find("cifar10")
     like = runs.plan(cifar10, runs.LossSpec("ce"), 0)
-    found = tuned(cifar10, ("ce", "penex", "focal:gamma=1", "ce_zloss"), like, None, tmp_path)
+    found = tuned(cifar10, ("ce", "penex", "focal:gamma=1", "ce_zloss"), [like], None, tmp_path)
     assert [(one.loss, one.source) for one in found] == [
         ("ce", "nothing to tune"),
         ("penex:alpha=0.03", "the authors' value (no study)"),

@@ -190,7 +190,7 @@ class Loss(Predictor, nn.Module):
 
     def extra_repr(self) -> str:
         """The numbers that decide the mathematics."""
-        shown = {name: getattr(self, name) for name in self.settings}
+        shown = {name.removeprefix("fixed_"): getattr(self, name) for name in self.settings}
         return ", ".join(f"{k}={v:g}" for k, v in shown.items() if v is not None)
 
     def get_extra_state(self) -> Tensor:
@@ -201,11 +201,17 @@ class Loss(Predictor, nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take the saved settings, if they are legal."""
+        saved = [None if value == _NONE else value for value in state.tolist()]
+        kind = type(self).__name__
+        if len(saved) != len(self.settings):
+            raise ValueError(
+                f"The state is not one of {kind}: it has {len(saved)} settings, not "
+                f"{len(self.settings)}."
+            )
         try:
-            saved = [None if value == _NONE else value for value in state.tolist()]
             self.configure(**dict(zip(self.settings, saved, strict=True)))
         except ValueError as error:
-            raise ValueError(f"The state is not one of {type(self).__name__}: {error}") from error
+            raise ValueError(f"The state is not one of {kind}: {error}") from error
 
     def store(self, name: str, value: Tensor) -> None:
         """Write a statistic: in place, so that a captured graph sees it, or wider if it must be.

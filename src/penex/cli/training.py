@@ -77,10 +77,14 @@ def compare(
 
     chosen = own.task(task)
     treatment = own.treatment(chosen)
+    sources: dict[str, str] = {}
     if tuned:
         like = Comparison(chosen, FIVE[:1], 1, train_size, recipe.given(), treatment)
-        losses = _tuned(chosen, losses, like.runs()[0], storage, out)
-    comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment)
+        sources = _tuned(chosen, losses, like.runs(), storage, out)
+        losses = tuple(sources)
+    elif storage is not None:
+        raise LabError("--storage says where the studies are: it needs --tuned.")
+    comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment, sources)
     planned = comparison.runs()
     began = time.monotonic()
     with open_session(device, track, out, len(planned), save_seconds) as session:
@@ -146,16 +150,16 @@ def train(
 
 
 def _tuned(
-    task: "Task", losses: tuple[str, ...], like: "Run", storage: str | None, out: Path
-) -> tuple[str, ...]:
-    """The losses with their tuned values; says where each came from."""
+    task: "Task", losses: tuple[str, ...], like: "list[Run]", storage: str | None, out: Path
+) -> dict[str, str]:
+    """The losses with their tuned values, and where each came from, which is said."""
     from penex.lab.tuning.values import tuned
 
     found = tuned(task, losses, like, storage, out / task.name)
     if writes():
         for one in found:
             print(f"{one.loss}: {one.source}", file=sys.stderr)
-    return tuple(one.loss for one in found)
+    return {one.loss: one.source for one in found}
 
 
 def pack_size(text: str) -> int | None:

@@ -32,6 +32,7 @@ class Comparison:
         train_sizes: the sizes of the training set; none for the task's own.
         changes: what is changed in the task's recipe.
         treatment: what is done to the data.
+        sources: where the value of a loss came from, in words, if it was looked up.
     """
 
     task: Task
@@ -40,6 +41,7 @@ class Comparison:
     train_sizes: tuple[int, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
     treatment: Treatment = field(default_factory=Treatment)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def runs(self) -> list[Run]:
         """Every run, seed by seed: what was trained when one stops early can be compared."""
@@ -121,6 +123,7 @@ def listing_of(comparison: Comparison, out: Path, command: str = "") -> Listing:
         "format": FORMAT,
         "task": comparison.task.name,
         "command": command,
+        **({"sources": comparison.sources} if comparison.sources else {}),
         "runs": [
             {
                 "loss": run.loss.name,

@@ -101,8 +101,31 @@ def train(
         if run not in left:
             record = training.train(run, out, device, hooks)  # verifies it
             done(run, record, True)
-    for names, pack in _begun_or_new(left, out, most):
+    alone = _unpackable(left, device)
+    for names, pack in _begun_or_new([run for run in left if run not in alone], out, most):
         _train_pack(pack, names, out, device, hooks, done)
+    for run in alone:
+        done(run, training.train(run, out, device, hooks), False)
+
+
+def _unpackable(runs: list[Run], device: torch.device) -> list[Run]:
+    """The runs that cannot be in a pack, by their loss or their network; says which and why."""
+    known: dict[tuple[object, ...], str] = {}
+    losses: dict[str, dict[str, None]] = {}  # by the reason, each once
+    for run in runs:
+        if _kind(run) not in known:
+            with training.settings(run.recipe, device):
+                learner = training.learner_of(run, training.data_of(run, device), device)
+            known[_kind(run)] = packed.why_not(learner)
+        losses.setdefault(known[_kind(run)], {})[str(run.loss)] = None
+    for reason, names in losses.items():
+        if reason:
+            print(f"Not packed ({', '.join(names)}): {reason}.", file=sys.stderr)
+    return [run for run in runs if known[_kind(run)]]
+
+
+def _kind(run: Run) -> tuple[object, ...]:
+    return id(run.task), str(run.loss), run.recipe.accumulate, run.treatment.class_weights
 
 
 def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[str], list[Run]]]:

@@ -52,18 +52,21 @@ def plan(
     """
     comparisons = []
     for name in names:
+        sources: dict[str, str] = {}
         task = find(name)
         if data is not None:
             task = replace(task, collect=partial(task.collect, data))
         losses = authors(task)
         if studies is not None:
-            like = Comparison(task, losses[:1], 1).runs()[0]
+            like = Comparison(task, losses[:1], 1).runs()
             best = tuned(task, LOSSES, like, None, studies / name)
-            losses = tuple(one.loss for one in best)
-            for one in best:
-                say(f"{name}, {one.loss}: {one.source}")
+            sources = {one.loss: one.source for one in best}
+            losses = tuple(sources)
+            for loss, source in sources.items():
+                say(f"{name}, {loss}: {source}")
         sizes = (_SMOKE_SIZES.get(name, 40),) if smoke else ()
-        comparisons.append(Comparison(task, losses, seeds, sizes, {"epochs": 1} if smoke else {}))
+        changes = {"epochs": 1} if smoke else {}
+        comparisons.append(Comparison(task, losses, seeds, sizes, changes, sources=sources))
     return comparisons
 
 

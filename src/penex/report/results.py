@@ -119,12 +119,14 @@ class Results:
         task: the name of the task.
         command: how it was asked for.
         rows: a loss at a training size each, in the order in which they were asked for.
+        sources: where the value of a loss came from, in words, by its label; if it was looked up.
     """
 
     folder: Path
     task: str
     command: str
     rows: list[Row]
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def train_sizes(self) -> list[int]:
@@ -162,7 +164,9 @@ def load(folder: Path, listing: Json | None = None) -> Results:
                 f"{path} was written by another version of penex (record format "
                 f"{listing['format']!r}; this one has {FORMAT}). It is left as it is."
             )
-        return Results(folder, listing["task"], listing["command"], _rows(folder, listing["runs"]))
+        rows = _rows(folder, listing["runs"])
+        sources = {str(k): str(v) for k, v in dict(listing.get("sources", {})).items()}
+        return Results(folder, listing["task"], listing["command"], rows, sources)
     except FileNotFoundError as error:
         raise RecordError(f"There is no comparison in {folder}: {path} is missing.") from error
     except (ValueError, KeyError, TypeError) as error:

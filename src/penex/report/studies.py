@@ -10,6 +10,7 @@ from typing import Any
 import penex
 from penex import registry
 from penex.lab import files
+from penex.lab.errors import LabError
 from penex.lab.records import Json, Record
 from penex.lab.tuning.study import ATTRIBUTE, OBJECTIVE
 from penex.report.page import render, safe
@@ -122,6 +123,12 @@ def load(study: Any, loss: str, out: Path) -> Study:
     found = Study(loss, {k: (v[0], v[1]) for k, v in identity["search"].items()}, identity)
     for trial in study.get_trials(deepcopy=False):
         known = trial.user_attrs
+        lacks = [name for name in found.search if name not in trial.params]
+        if lacks and trial.state.is_finished():
+            raise LabError(
+                f"The study {study.study_name!r} is damaged: its trial {trial.number} has no "
+                f"{lacks[0]}. Nothing was changed."
+            )
         found.trials.append(
             Trial(
                 trial.number,
@@ -144,7 +151,7 @@ def text(studies: list[Study]) -> str:
 def sentence(study: Study) -> str:
     """What came out of a study."""
     best = study.best
-    count = f"{len(study.completed)} trials"
+    count = f"{len(study.completed)} trial{'' if len(study.completed) == 1 else 's'}"
     failed = f", {len(study.failed)} failed" if study.failed else ""
     if best is None:
         return f"{study.title}: no trial has a result ({count}{failed})."
@@ -169,30 +176,40 @@ def write(folder: Path, task: str, studies: list[Study], command: str) -> Path:
 
 def build(task: str, studies: list[Study], command: str) -> str:
     """The page as text; every figure is in it."""
-    first = studies[0].identity
-    recipe = first["run"]["recipe"]
+    ways = {_way(study) for study in studies}
+    way = min(ways) if len(ways) == 1 else "each study in its own way"
     return render(
         "study.html",
         {
             "version": penex.__version__,
             "title": f"Tuning on {task}",
             "asked": (
-                f"Optuna's TPE, seed {first['seed']}, in batches of {first['batch']}; each trial "
-                f"trains {recipe['epochs']} epochs on {first['run']['train_size']} examples and is "
-                "judged by the cross-entropy of the validation set after the last one."
+                f"Optuna's TPE, {way}. A trial is judged by the cross-entropy of the validation "
+                "set after its last epoch."
             ),
             "said": [sentence(study) for study in studies],
             "sensitivity": safe(charts.sensitivity(studies)),
-            "studies": [_block(study) for study in studies],
+            "studies": [_block(study, several=len(ways) > 1) for study in studies],
+            "alike": len(ways) == 1,
             "metrics": METRICS,
             "command": command,
         },
     )
 
 
-def _block(study: Study) -> dict[str, Any]:
+def _way(study: Study) -> str:
+    """How a study was made, in words."""
+    known, run = study.identity, study.identity["run"]
+    return (
+        f"seed {known['seed']}, in batches of {known['batch']}; each trial trains "
+        f"{run['recipe']['epochs']} epochs on {run['train_size']} examples"
+    )
+
+
+def _block(study: Study, *, several: bool) -> dict[str, Any]:
     best = study.best
     return {
+        "way": f"Made with {_way(study)}." if several else "",
         "id": study.loss,
         "title": study.title,
         "parameters": list(study.search),

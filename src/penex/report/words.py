@@ -12,8 +12,8 @@ _FEW = 5
 def sentences(results: Results) -> list[str]:
     """What the table says, for someone who would not read it, and what it cannot say."""
     config = next((record.config() for record in results.records()), {})
-    treated = treatment(config)
-    return [*findings(results), *([treated] if treated else []), *_limits(results)]
+    treated = [text] if (text := treatment(config)) else []
+    return [*findings(results), *treated, *_limits(results), *origins(results)]
 
 
 def findings(results: Results) -> list[str]:
@@ -67,10 +67,21 @@ def caveats(results: Results) -> list[str]:
         for metric in METRICS
         if row.broken(metric.name)
     ]
+    said += origins(results)
     tuned = any(":" in row.label for row in results.rows)
     if not tuned:
         said.append("No loss was tuned: each has its default parameter.")
     return said
+
+
+def origins(results: Results) -> list[str]:
+    """Where the values of the losses came from, if they were looked up."""
+    titles = {row.label: row.title for row in results.rows}
+    return [
+        f"{titles[label]}: {source}."
+        for label, source in results.sources.items()
+        if label in titles and source != "nothing to tune"
+    ]
 
 
 def treatment(config: Json) -> str:

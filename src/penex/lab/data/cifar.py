@@ -66,6 +66,17 @@ def _bytes_of(stored: Any) -> np.ndarray[Any, Any] | None:
         return None
 
 
+def _remedy(path: Path) -> str:
+    """What a file should be, and where to get it."""
+    name = "cifar10" if "batch" in path.name else "cifar100"
+    sizes = {"train": "148 MiB", "meta": "2 KiB", "batches.meta": "1 KiB"}
+    size = sizes.get(path.name, "30 MiB")
+    return (
+        f"It has {path.stat().st_size:,} bytes; the official one has {size}. Get it with "
+        f"`penex data get {name}`."
+    )
+
+
 def unpickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle of arrays, lists, numbers and text; anything else is refused."""
     try:
@@ -76,8 +87,7 @@ def unpickle(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # a damaged pickle raises all kinds
         raise LabError(
-            f"{path} cannot be read: {str(error) or type(error).__name__}. Get it again "
-            "(penex data get)."
+            f"{path} cannot be read: {str(error) or type(error).__name__}. {_remedy(path)}"
         ) from error
     if not isinstance(value, dict):
         raise LabError(f"{path} is not one of CIFAR's files: it holds a {type(value).__name__}.")

@@ -29,6 +29,15 @@ def check(learner: Learner) -> None:
     packed_losses.families([learner.loss], learner.device, learner.dtype)
 
 
+def why_not(learner: Learner) -> str:
+    """Why a learner cannot be part of a pack; empty if it can."""
+    try:
+        check(learner)
+    except packed_layers.CannotPack as reason:
+        return str(reason)
+    return ""
+
+
 class Pack:
     """Learners stacked: theta is (M, P), and so is all the rest.
 

@@ -63,7 +63,7 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
     file = None
     if kind.startswith("sqlite"):
         file = Path(re.sub(r"^sqlite[^:]*:///?", "", url).partition("?")[0])
-        if not file.name:
+        if not file.name or ":memory:" in url or "mode=memory" in url:
             raise LabError(f"The storage {shown} keeps nothing: name a file, as sqlite:///file.db.")
         if existing and not file.exists():
             raise LabError(f"The storage {shown} is not there.")
@@ -92,7 +92,8 @@ def trouble(storage: Storage) -> Iterator[None]:
 
 def _said(error: Exception, url: str = "") -> str:
     """The first line of what a database says, without the password of its URL."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    cause = error.__cause__ or error  # Optuna wraps what the driver says
+    lines = [line for line in str(cause).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     secret = re.search(r"://[^:@/]*:(.*)@", url)
@@ -114,7 +115,7 @@ def _journal(path: Path, *, mend: bool) -> Storage:
     backend = optuna.storages.journal.JournalFileBackend(str(path), lock_obj=lock)
     try:
         return Storage(optuna.storages.JournalStorage(backend), str(path), path)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise _no_journal(path, str(error)) from error
 
 

@@ -1,6 +1,7 @@
 """The values to compare losses with, and where each came from."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,14 @@ class Tuned:
 
 
 def tuned(
-    task: Task, losses: tuple[str, ...], like: Run, url: str | None, folder: Path
+    task: Task, losses: tuple[str, ...], like: Sequence[Run], url: str | None, folder: Path
 ) -> list[Tuned]:
     """Each loss with the best value that is known: of our study, the authors', or the default.
 
     Args:
         task: what is trained on what.
         losses: as on the command line; one with arguments keeps them.
-        like: a run of the comparison; a study of other data is none.
+        like: runs of the comparison, one for each training size; a study of other data is none.
         url: the storage of the studies; None for the journal in the folder.
         folder: of the task.
     """
@@ -45,34 +46,36 @@ def tuned(
             storage = open_storage(url, folder, existing=True)
             stack.enter_context(contextlib.closing(storage))
             studies = all_studies(storage, task.name)
-        return [_one(task, text, like.config, studies) for text in losses]
+        configs = [run.config for run in like]
+        return [_one(task, text, configs, studies) for text in losses]
 
 
-def _one(task: Task, text: str, config: Json, studies: dict[str, Any]) -> Tuned:
+def _one(task: Task, text: str, configs: list[Json], studies: dict[str, Any]) -> Tuned:
     spec = LossSpec.parse(text)
     if spec.arguments:
         return Tuned(text, "as given")
     if not task.search.get(spec.name):
         return Tuned(text, "nothing to tune")
     study, why = studies.get(spec.name), "no study"
-    if study is not None and study.user_attrs[ATTRIBUTE]["run"]["data"] != config["data"]:
+    if study is not None and study.user_attrs[ATTRIBUTE]["run"]["data"] != configs[0]["data"]:
         study, why = None, "the study is of other data"
     if study is not None and not progress(study, "", 0).completed:
         study, why = None, "the study has no result"
     if study is not None:
-        return _of_study(spec.name, study, config)
+        return _of_study(spec.name, study, configs)
     if spec.name in task.tuned:
         return _named(spec.name, dict(task.tuned[spec.name]), f"the authors' value ({why})")
     return _named(spec.name, {}, f"the default ({why}, and no value of the authors')")
 
 
-def _of_study(loss: str, study: Any, config: Json) -> Tuned:
+def _of_study(loss: str, study: Any, configs: list[Json]) -> Tuned:
     stand = progress(study, loss, 0)
     rounded = {name: float(f"{value:.{_DIGITS}g}") for name, value in stand.best.items()}
     source = (
         f"our study: best of {stand.finished} trials, validation cross-entropy {stand.value:.4f}"
     )
-    others = list(_differences(study.user_attrs[ATTRIBUTE]["run"], config))
+    known = study.user_attrs[ATTRIBUTE]["run"]
+    others = dict.fromkeys(text for config in configs for text in _differences(known, config))
     if others:
         source += f"; it was made with {', '.join(others)}"
     return _named(loss, rounded, source)

@@ -11,7 +11,7 @@ Point = tuple[float, float]
 # Names of clipping areas: unique within a process, and so within a page.
 _numbers = itertools.count()
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 10.0, 10.0, 34.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 10.0, 34.0
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -40,6 +40,20 @@ def number(value: float) -> str:
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e5):
         return f"{value:.2g}"
     return f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """The short forms of an axis' numbers, with as many digits as it takes to tell them apart.
+
+    >>> tick_labels([2.3, 2.35]), tick_labels([2.30372, 2.30374]), tick_labels([0.0, 1e-5])
+    (['2.3', '2.35'], ['2.30372', '2.30374'], ['0', '1e-05'])
+    """
+    labels = [number(value) for value in ticks]
+    digits = 5
+    while len(set(labels)) < len(set(ticks)) and digits < 16:
+        labels = [f"{value:.{digits}f}".rstrip("0").rstrip(".") for value in ticks]
+        digits += 1
+    return labels
 
 
 @dataclass
@@ -157,18 +171,16 @@ class Chart:
                     f'<text x="{x:.1f}" y="{bottom + 14 + 13 * line}" text-anchor="middle">'
                     f"{html.escape(word)}</text>"
                 )
-        for value in () if self.x_names else self.x_ticks or nice_ticks(*self.x):
+        x_ticks = () if self.x_names else self.x_ticks or nice_ticks(*self.x)
+        for value, text in zip(x_ticks, tick_labels(x_ticks), strict=True):
             x, _ = self.place((value, self.y[0]))
             parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>')
-            parts.append(
-                f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{number(value)}</text>'
-            )
-        for value in nice_ticks(*self.y):
+            parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{text}</text>')
+        y_ticks = nice_ticks(*self.y)
+        for value, text in zip(y_ticks, tick_labels(y_ticks), strict=True):
             _, y = self.place((self.x[0], value))
             parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{right}"/>')
-            parts.append(
-                f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
-            )
+            parts.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
         parts.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>')
         middle = (_LEFT + right) / 2
         parts.append(
