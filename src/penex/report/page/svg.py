@@ -1,5 +1,6 @@
 """Small charts as SVG text: they take the page's colours, light or dark, and scale with it."""
 
+import functools
 import html
 import itertools
 import math
@@ -87,6 +88,12 @@ class Chart:
     hover: str = ""
     _parts: list[str] = field(default_factory=list)
 
+    @functools.cached_property
+    def _left(self) -> float:
+        """Where the vertical axis stands: long numbers need more room beside it."""
+        longest = max(len(text) for text in tick_labels(nice_ticks(*self.y)))
+        return max(_LEFT, 26.0 + 6.5 * longest)
+
     def place(self, point: Point) -> Point:
         """Where a point of the data lies in the drawing."""
         (x0, x1), (y0, y1) = self.x, self.y
@@ -96,7 +103,7 @@ class Chart:
         across = (px - lo) / ((hi - lo) or 1.0)
         up = (point[1] - y0) / ((y1 - y0) or 1.0)
         return (
-            _LEFT + across * (self.width - _LEFT - _RIGHT),
+            self._left + across * (self.width - self._left - _RIGHT),
             self.height - _BOTTOM - up * (self.height - _TOP - _BOTTOM),
         )
 
@@ -150,8 +157,8 @@ class Chart:
         """The whole drawing."""
         clip = f"clip-{next(_numbers)}"
         area = (
-            f'<clipPath id="{clip}"><rect x="{_LEFT}" y="{_TOP - 4}" '
-            f'width="{self.width - _LEFT - _RIGHT}" '
+            f'<clipPath id="{clip}"><rect x="{self._left}" y="{_TOP - 4}" '
+            f'width="{self.width - self._left - _RIGHT}" '
             f'height="{self.height - _TOP - _BOTTOM + 8}"/></clipPath>'
         )
         hover = f' data-hover="{html.escape(self.hover)}"' if self.hover else ""
@@ -179,10 +186,12 @@ class Chart:
         y_ticks = nice_ticks(*self.y)
         for value, text in zip(y_ticks, tick_labels(y_ticks), strict=True):
             _, y = self.place((self.x[0], value))
-            parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{right}"/>')
-            parts.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
-        parts.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>')
-        middle = (_LEFT + right) / 2
+            parts.append(f'<path class="grid" d="M{self._left} {y:.1f}H{right}"/>')
+            parts.append(
+                f'<text x="{self._left - 5}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+            )
+        parts.append(f'<path class="axis" d="M{self._left} {_TOP}V{bottom}H{right}"/>')
+        middle = (self._left + right) / 2
         parts.append(
             f'<text class="label" x="{middle:.0f}" y="{self.height - 4}" text-anchor="middle">'
             f"{html.escape(self.x_label)}</text>"
