@@ -18,6 +18,7 @@ from penex.lab.data import pixels
 from penex.lab.engine import checkpoint, loop
 from penex.lab.errors import RecordError
 from penex.lab.models import exported
+from penex.lab.records import Record
 
 from pictures import picture, write_folder
 
@@ -95,6 +96,26 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path) -> None:
     assert checkpoint.load(record.checkpoint, learner, loop.start(learner, data))
     for name, value in learner.module.state_dict().items():
         assert torch.equal(model.network.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("pack", ["off", "2"])
+def test_a_model_trained_in_half_precision_is_judged_as_it_is_used(
+    pack: str, tmp_path: Path
+) -> None:
+    """In float32: the record's logits and its last validation metrics are those of the export."""
+    cli.main(["compare", "--losses", "ce", "penex", "--seeds", "1", "--epochs", "2", "--pack", pack,
+              "--train-size", "60", "--autocast", "True", "--out", str(tmp_path)])  # fmt: skip
+    for place in tmp_path.glob("digits/*/*/seed-0"):
+        record = Record(place)
+        arrays = record.predictions()
+        run = runs.plan(tasks.find("digits"), runs.LossSpec("ce"), 0, 60)
+        data = training.data_of(run, CPU)
+        model = exported.load(place)
+        with torch.no_grad():
+            logits = model.logits(data.test.inputs[data.test.index])
+        torch.testing.assert_close(logits.numpy(), arrays["test_logits"], rtol=1e-5, atol=1e-6)
+        line = record.metrics()[-1]["validation"]
+        assert line == pytest.approx(record.done()["validation"], rel=1e-4, abs=1e-6)
 
 
 def test_it_loads_in_a_process_without_the_laboratory(

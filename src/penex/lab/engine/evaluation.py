@@ -13,17 +13,15 @@ _BATCH = 2048
 
 
 def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
-    """The logits of a part, as the model gives them, in float32 or wider. Changes no state."""
+    """The logits of a part, as the model gives them, in float32 or wider. Changes no state.
+
+    Without autocast, which is for training: whoever uses the model gets the same.
+    """
     learner.train(False)
     rows = []
     with torch.no_grad():
         for inputs in part.batches(_BATCH):
-            batch = data.normalise(inputs, learner.dtype)
-            with torch.autocast(
-                learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast
-            ):
-                logits = learner.module(batch)
-            rows.append(logits.to(learner.dtype))
+            rows.append(learner.module(data.normalise(inputs, learner.dtype)).to(learner.dtype))
     learner.train(True)
     return torch.cat(rows)
 

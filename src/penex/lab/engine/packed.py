@@ -85,6 +85,7 @@ class Pack:
         half = (medium or self.recipe.autocast) and first.dtype == torch.float32
         product = torch.bfloat16 if half else first.dtype
         self.how = packed_layers.How(product, stacked=first.device.type == "cuda")
+        self.exact = half and not medium  # autocast is for training alone
 
     def __len__(self) -> int:
         return len(self.learners)
@@ -111,10 +112,14 @@ class Pack:
         self.module.train(mode)
         seed_all(self.module, self.seeds, self.count)
 
-    def logits(self, theta: Tensor, x: Tensor) -> Tensor:
-        """The logits of raw inputs (M, B, ...), (M, B, K), in the parameters' precision."""
+    def logits(self, theta: Tensor, x: Tensor, *, exact: bool = False) -> Tensor:
+        """The logits of raw inputs (M, B, ...), (M, B, K), in the parameters' precision.
+
+        With products in that precision too, if they are to be exact.
+        """
+        how = self.how._replace(dtype=theta.dtype, fused=False) if exact else self.how
         normal = normalise(x, self.mean, self.std, theta.dtype)
-        if normal.dim() == 5 and self.how.stacked:
+        if normal.dim() == 5 and how.stacked:
             normal = normal.transpose(1, 2)  # channels before the batch
         elif normal.dim() == 5:
             normal = normal.transpose(0, 1).flatten(1, 2)  # models side by side, as channels
@@ -128,7 +133,7 @@ class Pack:
         ):
             flat = chunk[:, : segment.shape.numel()]
             tensors[segment.name] = flat.reshape(len(theta), *segment.shape)
-        found = packed_layers.forward(self.module, "", tensors, normal, self.how)
+        found = packed_layers.forward(self.module, "", tensors, normal, how)
         return found.to(theta.dtype)
 
     def step(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
@@ -179,6 +184,8 @@ class Pack:
         size = max(1, _EVALUATED.get(self.device.type, 4096) // len(self))
         with torch.no_grad():
             chunks = torch.split(index, size, dim=1)
-            rows = [self.logits(self.theta, parts[0].inputs[some]) for some in chunks]
+            rows = [
+                self.logits(self.theta, parts[0].inputs[some], exact=self.exact) for some in chunks
+            ]
         self.train(True)
         return torch.cat(rows, dim=1)
