@@ -283,10 +283,10 @@ def test_evaluation_changes_nothing() -> None:
 def test_autocast_trains_in_bfloat16_and_keeps_float32() -> None:
     learner, data, position = start(digits_run(autocast=True))
     seen = []
-    learner.module.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
+    learner.module.register_forward_hook(lambda m, i, o: seen.append((m.training, o.dtype)))
     lines: list[Any] = []
     assert fit(learner, data, position, lines=lines).status == "completed"
-    assert set(seen) == {torch.bfloat16}
+    assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
     assert learner.theta.dtype == torch.float32
     assert math.isfinite(lines[-1]["validation"]["cross_entropy"])
 

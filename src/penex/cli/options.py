@@ -42,7 +42,7 @@ class Changes:
         weight_decay: of the parameters.
         momentum: of sgd.
         matmul_precision: of float32 matrix products.
-        autocast: run the model in bfloat16 where that is safe.
+        autocast: train the model in bfloat16 where that is safe.
         dtype: of the parameters.
     """
 

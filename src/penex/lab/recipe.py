@@ -30,7 +30,7 @@ class Recipe:
         weight_decay: added to the gradient for ``adam`` and ``sgd``, decoupled for ``adamw``.
         momentum: of ``sgd``.
         matmul_precision: torch.set_float32_matmul_precision.
-        autocast: True to run the model in bfloat16 where that is safe.
+        autocast: True to train the model in bfloat16 where that is safe; it is judged in full.
         dtype: of the parameters.
     """
 

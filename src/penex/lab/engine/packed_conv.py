@@ -56,26 +56,10 @@ def _pixels(start, AREA: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexp
 
 @triton.jit
 def _forward(  # type: ignore[no-untyped-def]
-    x,
-    weight,
-    bias,
-    out,
-    code,
-    pixels,
-    sm,
-    sc,
-    sb,
-    sh,
-    sw,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    CIN: tl.constexpr,
-    COUT: tl.constexpr,
-    NARROW: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    x, weight, bias, out, code, pixels, sm, sc, sb, sh, sw,
+    H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
+    NARROW: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     area: tl.constexpr = (H // 2) * (W // 2)
     m = tl.program_id(2).to(tl.int64)
     start = tl.program_id(0).to(tl.int64) * BLOCK_P
@@ -123,18 +107,10 @@ def _larger(best, which, other, number: tl.constexpr):  # type: ignore[no-untype
 
 @triton.jit
 def _input_gradient(  # type: ignore[no-untyped-def]
-    grad,
-    code,
-    weight,
-    out,
-    pixels,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    CIN: tl.constexpr,
-    COUT: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):
+    grad, code, weight, out, pixels,
+    H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
     area: tl.constexpr = H * W
     pooled_h: tl.constexpr = H // 2
     pooled_w: tl.constexpr = W // 2
@@ -163,26 +139,10 @@ def _input_gradient(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _weight_gradient(  # type: ignore[no-untyped-def]
-    x,
-    grad,
-    code,
-    part,
-    pixels,
-    models,
-    sm,
-    sc,
-    sb,
-    sh,
-    sw,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    CIN: tl.constexpr,
-    COUT: tl.constexpr,
-    NARROW: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+    x, grad, code, part, pixels, models, sm, sc, sb, sh, sw,
+    H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
+    NARROW: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
     area: tl.constexpr = (H // 2) * (W // 2)
     steps: tl.constexpr = 1 if NARROW else 9
     s, chunk, m = tl.program_id(0) % steps, tl.program_id(0) // steps, tl.program_id(1)
