@@ -621,6 +621,33 @@ def test_columns_with_a_large_offset_are_not_rounded_away(
     assert f"penex compare --data {path} --label-column species would train" in checked
 
 
+def test_the_parts_of_arrays_have_one_precision(tmp_path: Path) -> None:
+    """The training part's need decides; a column that never changes needs no digits."""
+    random = np.random.default_rng(0)
+    x = random.random((20, 2))
+    x[:, 1] = 0.1
+    y = np.arange(20) % 2
+    for offset, expected in ((0.0, torch.float32), (1.7e9, torch.float64)):
+        path = npz(x_train=x + offset, y_train=y, x_test=x[:2] + offset, y_test=y[:2])(tmp_path)
+        parts = read(path).parts
+        assert {part.inputs.dtype for part in parts.values()} == {expected}
+
+
+def test_one_row_of_arrays_is_predicted_with_its_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A single row shows no spread by which to judge: it stays in float64."""
+    x = 1.7e9 + 100.0 * (np.arange(90) % 3)[:, None] + np.arange(90)[:, None] / 10
+    path = npz(x=x, y=np.arange(90) % 3)(tmp_path)
+    run("train", "--data", path, "--loss", "ce", "--out", tmp_path / "out")
+    np.save(tmp_path / "one.npy", x[1:2])
+    capsys.readouterr()
+    run("predict", next((tmp_path / "out").glob("*/ce/*/seed-0")), tmp_path / "one.npy")
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert row["class"] == "1"
+    assert float(row["confidence"]) > 0.9
+
+
 def test_other_names_of_columns_are_other_data(tmp_path: Path) -> None:
     """Or a model would be used again whose columns are called otherwise."""
     sums = set()

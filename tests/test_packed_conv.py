@@ -18,15 +18,10 @@ from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import How
 from penex.lab.models.cnn import cnn
 
+from triton_here import DEVICE, MARKS
+
 pytest.importorskip("triton", reason="needs Triton: make test-triton")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
-        reason="needs a GPU or TRITON_INTERPRET=1",
-    ),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+pytestmark = MARKS
 
 # The interpreter multiplies bfloat16 as if it were integers.
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16

@@ -102,6 +102,7 @@ def test_the_size_is_part_of_the_run(files: Path, tmp_path: Path) -> None:
         (["reproduce", "table1", "--task", "cifar10", "cifar10"], "is there twice"),
         (["reproduce", "table1", "--tuned", "--authors"], "Choose one of"),
         (["reproduce", "runtime", "--read-only"], "takes --device, --out and --smoke only"),
+        (["reproduce", "runtime", "--seeds", "3"], "takes --device, --out and --smoke only"),
         (["reproduce", "runtime", "--task", "nope"], "takes --device, --out and --smoke only"),
     ],
 )

@@ -16,16 +16,10 @@ from torch import Tensor
 import penex
 from penex import _reference
 
+from triton_here import DEVICE, MARKS
+
 pytest.importorskip("triton", reason="needs Triton: make test-triton")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
-        reason="needs a GPU or TRITON_INTERPRET=1",
-    ),
-    # The interpreter computes what a mask throws away, and numpy warns of it.
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+pytestmark = MARKS
 
 SHAPES = [(1, 1), (1, 10), (3, 1), (64, 10), (5, 1000), (2, 4097), (1, 70_000)]
 EXACT = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}

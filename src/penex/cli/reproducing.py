@@ -14,11 +14,12 @@ from penex.cli import training
 from penex.cli.benchmarking import bench
 from penex.cli.options import hinted
 from penex.lab.errors import LabError, unknown
-from penex.lab.reproduction import TABLE1
+from penex.lab.reproduction import TABLE1, missing, plan, write_stand_ins
 
 if TYPE_CHECKING:
     from penex.lab.compare import Comparison
 
+_SEEDS = 5
 _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
 
 
@@ -26,7 +27,7 @@ def reproduce(
     what: Annotated[Literal["table1", "runtime"], tyro.conf.Positional],
     /,
     task: _Tasks = TABLE1,
-    seeds: int = 5,
+    seeds: int = _SEEDS,
     tuned: bool = False,
     authors: bool = False,
     read_only: bool = False,
@@ -57,7 +58,7 @@ def reproduce(
         pack: how many models to train at once: a number, off, or auto for what pays.
     """
     if what == "runtime":
-        if (task, tuned, authors, read_only, data) != (TABLE1, False, False, False, None):
+        if task != TABLE1 or tuned or authors or read_only or data is not None or seeds != _SEEDS:
             raise LabError("penex reproduce runtime takes --device, --out and --smoke only.")
         with tempfile.TemporaryDirectory() as name:
             place = Path(name) if smoke else out / "bench"
@@ -71,8 +72,6 @@ def reproduce(
     if len(set(task)) < len(task):
         raise LabError("A task is there twice: name each once.")
     options: dict[str, Any] = {"device": device, "save_seconds": save_seconds, "pack": pack}
-    from penex.lab.reproduction import plan, write_stand_ins
-
     with tempfile.TemporaryDirectory() as name:
         if smoke:
             data, out = Path(name) / "data", Path(name) / "runs"
@@ -96,12 +95,11 @@ def _table1(
     comparisons: list["Comparison"], out: Path, *, read_only: bool, options: dict[str, Any]
 ) -> str:
     """Train what is missing, print the table; the names of the files that were written."""
-    from penex.lab import reproduction
     from penex.lab.compare import LISTING, compare, listing_of
     from penex.report import reproduction as report
     from penex.report import results
 
-    left = [len(reproduction.missing(comparison, out)) for comparison in comparisons]
+    left = [len(missing(comparison, out)) for comparison in comparisons]
     if not read_only:
         _check_data([c for c, count in zip(comparisons, left, strict=True) if count])
     found: list[results.Results] = []

@@ -166,7 +166,6 @@ def _train_pack(
             stack.enter_context(training.settings(runs[0].recipe, device))
             members = {_name(run): _member(run, out, device, stack) for run in runs}
             for member in members.values():
-                packed.check(member.learner)
                 member.record.join(names)
             places = sorted({(m.position.epoch, m.position.step) for m in members.values()})
             for place in places:  # runs of a broken pack that stopped at different steps

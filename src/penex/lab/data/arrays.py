@@ -20,7 +20,7 @@ _LAYOUTS = (  # (inputs, targets) of train, val, test
 )
 _NAMES = "class_names"
 _MOST_CHANNELS = 4
-_ROUNDING = 1e-4  # of a feature's spread
+_ROUNDING = 1e-4  # of a feature's range
 _LARGEST_LABEL = 2**53  # from there on float64 has no whole numbers of its own
 
 
@@ -91,12 +91,12 @@ def read(path: Path) -> Collection:
         classes=classes,
         facts={"source": "an .npz file"},
         notes=tuple(notes),
-        **parts,  # type: ignore[arg-type]
+        **narrowed(parts),  # type: ignore[arg-type]
     )
 
 
 def as_inputs(x: Array, path: Path, part: str) -> torch.Tensor:
-    """(N, C, H, W) images or (N, F) vectors, uint8 or float32."""
+    """(N, C, H, W) images or (N, F) vectors: uint8, float32, or float64 where the file has more."""
     if x.dtype == bool or x.dtype.kind not in "uif":
         raise LabError(f"{path}: the inputs of {part} must be numbers; they are {x.dtype}.")
     if x.ndim == 3:
@@ -110,28 +110,42 @@ def as_inputs(x: Array, path: Path, part: str) -> torch.Tensor:
         )
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            small = x.astype(np.float32)
-        if not np.isfinite(small).all():
+            finite = np.isfinite(x.astype(np.float32)).all()
+        if not finite:
             raise LabError(
                 f"{path}: the inputs of {part} hold a number that is not finite in float32."
             )
-        x = small if x.dtype.itemsize <= 4 and x.dtype.kind == "f" else narrow(x)
+        single = x.dtype.kind == "f" and x.dtype.itemsize <= 4
+        x = x.astype(np.float32 if single else np.float64)
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def narrow(x: Array) -> Array:
-    """Numbers in float32 if that tells them apart as well as float64, else in float64.
+def narrowed(parts: dict[str, Examples]) -> dict[str, Examples]:
+    """The parts with floating-point inputs in float32, unless the training part needs float64."""
+    train = parts["train"].inputs
+    if train.dtype == torch.float64 and not _float32_will_do(train):
+        return parts
+    return {
+        name: part._replace(inputs=part.inputs.float()) if part.inputs.is_floating_point() else part
+        for name, part in parts.items()
+    }
+
+
+def _float32_will_do(x: torch.Tensor) -> bool:
+    """Whether float32 tells the values of each channel or feature apart as well as float64.
 
     A time in seconds since 1970, or an identity number, differs from its neighbours by less than
-    float32 can hold: what is left after taking its mean would be rounding.
+    float32 can hold: what is left after taking its mean would be rounding. One that never changes
+    needs no digits.
 
-    >>> narrow(np.array([[0.1], [0.2]])).dtype, narrow(np.array([[1.7e9], [1.7e9 + 1]])).dtype
-    (dtype('float32'), dtype('float64'))
+    >>> some = torch.tensor([[0.1, 3.0], [0.1, 4.0]], dtype=torch.float64)
+    >>> _float32_will_do(some), _float32_will_do(some + 1.7e9)
+    (True, False)
     """
-    wide, small = x.astype(np.float64), x.astype(np.float32)
-    axes = (0, *range(2, x.ndim))
-    lost = np.abs(small - wide).max(axis=axes)
-    return small if (lost <= _ROUNDING * wide.std(axis=axes)).all() else wide
+    dims = [0, *range(2, x.dim())]
+    lost = (x - x.float()).abs().amax(dims)
+    spread = x.amax(dims) - x.amin(dims)
+    return bool(((lost <= _ROUNDING * spread) | (spread == 0)).all())
 
 
 def _channels_last(shape: tuple[int, ...]) -> bool:

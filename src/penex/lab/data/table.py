@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from penex.lab.data import Collection, Examples
-from penex.lab.data.arrays import class_indices, narrow
+from penex.lab.data.arrays import class_indices, narrowed
 from penex.lab.errors import LabError, unknown
 
 Array = np.ndarray[Any, Any]
@@ -121,10 +121,10 @@ def read(path: Path, label_column: str | None) -> Collection:
             )
     values = _label_values(path, label_column, labels, table.lines)
     classes, indices = class_indices({"train": values}, path)
-    features_of = torch.from_numpy(narrow(numbers(path, table, features).numpy()))
+    train = Examples(numbers(path, table, features), indices["train"])
     note = "The column without a name, a row number by its look, is left out."
     return Collection(
-        Examples(features_of, indices["train"]),
+        narrowed({"train": train})["train"],
         classes=classes,
         facts={"source": "a .csv file", "columns": features, "label_column": label_column},
         notes=(note,) if "" in table.header else (),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from penex.conex import ZeroSumHead
 from penex.lab import files
+from penex.lab.data import normalise
 from penex.lab.errors import RecordError
 from penex.lab.models import find, source
 
@@ -55,9 +56,7 @@ class Exported(nn.Module):
     def logits(self, inputs: Tensor) -> Tensor:
         """The logits of raw inputs (N, ...), uint8 or floating point, as the network gives them."""
         dtype = next(self.network.parameters()).dtype
-        wide = torch.float64 if inputs.dtype == torch.float64 else dtype
-        normal = inputs.to(wide).sub(self.mean.to(wide)).div(self.std.to(wide)).to(dtype)
-        result: Tensor = self.network(normal)
+        result: Tensor = self.network(normalise(inputs, self.mean, self.std, dtype))
         return result
 
     def forward(self, inputs: Tensor) -> Tensor:
