@@ -224,11 +224,12 @@ def test_other_convolutions_are_left_alone(
     torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
 
 
-def test_as_operators_they_say_what_they_do() -> None:
+@pytest.mark.parametrize("channels", [3, 16])
+def test_as_operators_they_say_what_they_do(channels: int) -> None:
     """What torch.compile believes of shapes, strides and gradients without running them."""
     from penex.lab.engine import packed_conv
 
-    x, weight, bias = tensors((2, 16, 16, 3, 5, 4), torch.float32)
+    x, weight, bias = tensors((2, channels, 16, 3, 5, 4), torch.float32)
     rows = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
     given = (laid_out(x, "channels last").requires_grad_(), rows.requires_grad_(), bias)
     torch.library.opcheck(packed_conv._conv_op, given)
@@ -257,19 +258,24 @@ from triton.compiler import ASTSource
 from penex.lab.engine import packed_conv as ours
 
 SHARED = {80: 166912, 86: 101376, 90: 232448}  # bytes that a program may have there
-KERNELS = ((ours._forward, 1), (ours._input_gradient, 1), (ours._weight_gradient, 2))
-LARGEST = {"CIN": 64, "COUT": 128, "H": 8, "W": 8}
+STAGES = {
+    ours._forward: 2, ours._input_gradient: 1, ours._weight_gradient: 3, ours._narrow_gradient: 3
+}
+LARGEST = {"CIN": 64, "COUT": 128, "H": 8, "W": 8, "sc": 1}
 for arch in SHARED:
-    for sizes in (LARGEST, {**LARGEST, "CIN": 3, "COUT": 32}):
-        narrow, rows = ours._rows(sizes["CIN"])
-        known = {
-            **sizes, "NARROW": narrow, "BLOCK_K": rows, "BLOCK_C": max(16, sizes["CIN"]),
-            "BLOCK_N": min(sizes["COUT"], 64), "CHUNK": ours._CHUNK, "sc": 1,
-        }
-        if sizes["CIN"] == 3:
-            known["BLOCK_C"] = 16
-        for kernel, stages in KERNELS:
-            known["BLOCK_P"] = ours._SUMMED if stages == 2 else ours._PIXELS
+    for sizes in (LARGEST, {**LARGEST, "CIN": 32, "COUT": 64}, {**LARGEST, "CIN": 3, "COUT": 32}):
+        narrow = sizes["CIN"] == 3
+        for kernel, stages in STAGES.items():
+            known = {
+                **sizes, "NARROW": narrow,
+                "BLOCK_P": ours._SUMMED if "part" in kernel.arg_names else ours._POOLED,
+                "BLOCK_K": ours._row(sizes["CIN"]), "BLOCK_C": max(16, sizes["CIN"]),
+                "BLOCK_N": min(sizes["COUT"], ours._FILTERS), "CHUNK": ours._CHUNK,
+            }
+            if kernel is ours._input_gradient:
+                known["BLOCK_K"] = known["BLOCK_N"]
+            elif kernel is (ours._weight_gradient if narrow else ours._narrow_gradient):
+                continue
             signature = {}
             for name in kernel.arg_names:
                 pointer = {"bias": "*fp32", "part": "*fp32", "code": "*u8"}

@@ -18,23 +18,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PIXELS = 64  # pooled pixels a program of `_forward`, pixels one of `_input_gradient`
-_SUMMED = 32  # pooled pixels at a time in `_weight_gradient`
-_CHUNK = 256  # pooled pixels a program of it
+_POOLED = 64  # pooled pixels a program of `_forward`, 2x2 pixels one of `_input_gradient`
+_SUMMED = 32  # pooled pixels at a time in the gradients of weights
+_CHUNK = 256  # pooled pixels a program of them
 _ADDED = 1024  # sums a program of `_add_up`
+_FILTERS = 64  # that a program takes at most
 
 
 @triton.jit
-def _tap(s, CIN: tl.constexpr, BLOCK_K: tl.constexpr, NARROW: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Of the s-th rows of the weights: channel, shift down, shift right, whether they are there.
-
-    They are one tap with all channels, or all taps if the channels are few.
-    """
-    k = tl.arange(0, BLOCK_K)[None, :]
-    if NARROW:
-        return k % CIN, k // (3 * CIN) - 1, k // CIN % 3 - 1, k < 9 * CIN
-    else:
-        return k, s // 3 - 1, s % 3 - 1, k < CIN
+def _pixels(start, AREA: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of a tile: the image it begins in, and from there each one's number, image, row, column."""
+    image = start // AREA
+    p = (start - image * AREA).to(tl.int32) + tl.arange(0, BLOCK_P)[:, None]
+    return image, p, p // AREA, p % AREA // WIDTH, p % WIDTH
 
 
 @triton.jit
@@ -47,11 +43,14 @@ def _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H: tl.constexpr,
 
 
 @triton.jit
-def _pixels(start, AREA: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Of a tile: the image it begins in, and from there each one's number, image, row, column."""
-    image = start // AREA
-    p = (start - image * AREA).to(tl.int32) + tl.arange(0, BLOCK_P)[:, None]
-    return image, p, p // AREA, p % AREA // WIDTH, p % WIDTH
+def _taps(
+    x, b, y, z, k, there, sb, sc, sh, sw, H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr
+):  # type: ignore[no-untyped-def]
+    """Of an image of few channels: all taps and channels around some pixels, a row for each."""
+    k = k[None, :]
+    there = there & (k < 9 * CIN)
+    down, right = k // (3 * CIN) - 1, k // CIN % 3 - 1
+    return _shifted(x, b, y, z, k % CIN, down, right, there, sb, sc, sh, sw, H, W)
 
 
 @triton.jit
@@ -66,25 +65,35 @@ def _forward(  # type: ignore[no-untyped-def]
     image, p, b, y, z = _pixels(start, area, W // 2, BLOCK_P)
     y, z = 2 * y, 2 * z
     n = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    k = tl.arange(0, BLOCK_K)
     real = p < pixels - image * area
     x += m * sm + image * sb
     weight += m * 9 * CIN * COUT
     a00 = tl.zeros((BLOCK_P, BLOCK_N), tl.float32)
     a01, a10, a11 = a00, a00, a00
-    for s in range(1 if NARROW else 9):
-        c, down, right, there = _tap(s, CIN, BLOCK_K, NARROW)
-        k = tl.arange(0, BLOCK_K)[:, None]
-        rows = k < (9 * CIN if NARROW else CIN)
-        w = tl.load(weight + (s * CIN + k) * COUT + n, mask=rows, other=0.0)
-        there = there & real
-        x00 = _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H, W)
-        x01 = _shifted(x, b, y, z + 1, c, down, right, there, sb, sc, sh, sw, H, W)
-        x10 = _shifted(x, b, y + 1, z, c, down, right, there, sb, sc, sh, sw, H, W)
-        x11 = _shifted(x, b, y + 1, z + 1, c, down, right, there, sb, sc, sh, sw, H, W)
+    if NARROW:
+        w = tl.load(weight + k[:, None] * COUT + n, mask=k[:, None] < 9 * CIN, other=0.0)
+        x00 = _taps(x, b, y, z, k, real, sb, sc, sh, sw, H, W, CIN)
+        x01 = _taps(x, b, y, z + 1, k, real, sb, sc, sh, sw, H, W, CIN)
+        x10 = _taps(x, b, y + 1, z, k, real, sb, sc, sh, sw, H, W, CIN)
+        x11 = _taps(x, b, y + 1, z + 1, k, real, sb, sc, sh, sw, H, W, CIN)
         a00 = tl.dot(x00, w, a00, input_precision="ieee")
         a01 = tl.dot(x01, w, a01, input_precision="ieee")
         a10 = tl.dot(x10, w, a10, input_precision="ieee")
         a11 = tl.dot(x11, w, a11, input_precision="ieee")
+    else:
+        c = k[None, :]
+        for s in range(9):
+            w = tl.load(weight + (s * CIN + k[:, None]) * COUT + n)
+            i, j = s // 3 - 1, s % 3 - 1
+            x00 = _shifted(x, b, y, z, c, i, j, real, sb, sc, sh, sw, H, W)
+            x01 = _shifted(x, b, y, z, c, i, j + 1, real, sb, sc, sh, sw, H, W)
+            x10 = _shifted(x, b, y, z, c, i + 1, j, real, sb, sc, sh, sw, H, W)
+            x11 = _shifted(x, b, y, z, c, i + 1, j + 1, real, sb, sc, sh, sw, H, W)
+            a00 = tl.dot(x00, w, a00, input_precision="ieee")
+            a01 = tl.dot(x01, w, a01, input_precision="ieee")
+            a10 = tl.dot(x10, w, a10, input_precision="ieee")
+            a11 = tl.dot(x11, w, a11, input_precision="ieee")
     best, which = a00, tl.zeros((BLOCK_P, BLOCK_N), tl.int32)
     best, which = _larger(best, which, a01, 1)
     best, which = _larger(best, which, a10, 2)
@@ -107,74 +116,168 @@ def _larger(best, which, other, number: tl.constexpr):  # type: ignore[no-untype
 
 @triton.jit
 def _input_gradient(  # type: ignore[no-untyped-def]
-    grad, code, weight, out, pixels,
+    grad, code, weight, out, blocks,
     H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    area: tl.constexpr = H * W
+    """For 2x2 pixels at a time, which see the same nine pooled pixels."""
     pooled_h: tl.constexpr = H // 2
     pooled_w: tl.constexpr = W // 2
+    area: tl.constexpr = ((H + 1) // 2) * ((W + 1) // 2)
+    size: tl.constexpr = CIN * COUT
     m = tl.program_id(1).to(tl.int64)
     start = tl.program_id(0).to(tl.int64) * BLOCK_P
-    image, p, b, y, z = _pixels(start, area, W, BLOCK_P)
-    real = p < pixels - image * area
-    n, c = tl.arange(0, COUT), tl.arange(0, BLOCK_C)[None, :]
-    first = (m * (pixels // area) + image) * pooled_h * pooled_w * COUT
-    grad += first
-    code += first
+    image, p, b, y, z = _pixels(start, area, (W + 1) // 2, BLOCK_P)
+    real = p < blocks - image * area
+    c = tl.arange(0, BLOCK_C)[None, :]
+    images = m * (blocks // area) + image
+    grad += images * pooled_h * pooled_w * COUT
+    code += images * pooled_h * pooled_w * COUT
     weight += m * 9 * CIN * COUT
-    total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    for s in range(9):
-        oy, oz = y + 1 - s // 3, z + 1 - s % 3  # whose tap s looked at this pixel
-        inside = real & (oy >= 0) & (oy < 2 * pooled_h) & (oz >= 0) & (oz < 2 * pooled_w)
-        at = ((b * pooled_h + oy // 2) * pooled_w + oz // 2) * COUT + n[None, :]
-        which = tl.load(code + at, mask=inside, other=4)
-        g = tl.load(grad + at, mask=inside, other=0.0)
-        g = tl.where(which == oy % 2 * 2 + oz % 2, g, 0.0)
-        w = tl.load(weight + (s * CIN + c) * COUT + n[:, None], mask=c < CIN, other=0.0)
-        total = tl.dot(g.to(w.dtype), w, total, input_precision="ieee")
-    out += (m * pixels + image * area) * CIN
-    tl.store(out + p * CIN + c, total.to(out.dtype.element_ty), mask=real & (c < CIN))
+    a00 = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    a01, a10, a11 = a00, a00, a00
+    for begin in range(0, COUT, BLOCK_K):
+        n = begin + tl.arange(0, BLOCK_K)
+        tap = weight + c * COUT + n[:, None]
+        w = (
+            tl.load(tap, mask=c < CIN, other=0.0),
+            tl.load(tap + size, mask=c < CIN, other=0.0),
+            tl.load(tap + 2 * size, mask=c < CIN, other=0.0),
+            tl.load(tap + 3 * size, mask=c < CIN, other=0.0),
+            tl.load(tap + 4 * size, mask=c < CIN, other=0.0),
+            tl.load(tap + 5 * size, mask=c < CIN, other=0.0),
+            tl.load(tap + 6 * size, mask=c < CIN, other=0.0),
+            tl.load(tap + 7 * size, mask=c < CIN, other=0.0),
+            tl.load(tap + 8 * size, mask=c < CIN, other=0.0),
+        )
+        for cell in tl.static_range(9):
+            oy, oz = y + (cell // 3 - 1), z + (cell % 3 - 1)
+            inside = real & (oy >= 0) & (oy < pooled_h) & (oz >= 0) & (oz < pooled_w)
+            at = ((b * pooled_h + oy) * pooled_w + oz) * COUT + n[None, :]
+            which = tl.load(code + at, mask=inside, other=4)
+            g = tl.load(grad + at, mask=inside, other=0.0)
+            for q in tl.static_range(4):  # the pixels under it that these four touch
+                if _near(2 * (cell // 3) + q // 2) and _near(2 * (cell % 3) + q % 2):
+                    own = tl.where(which == q, g, 0.0).to(g.dtype)
+                    a00 = _through(a00, own, w, cell, q, 0, 0)
+                    a01 = _through(a01, own, w, cell, q, 0, 1)
+                    a10 = _through(a10, own, w, cell, q, 1, 0)
+                    a11 = _through(a11, own, w, cell, q, 1, 1)
+    out += images * H * W * CIN
+    at = ((b * H + 2 * y) * W + 2 * z) * CIN + c
+    here = real & (c < CIN)
+    below, beside = 2 * y + 1 < H, 2 * z + 1 < W
+    kind = out.dtype.element_ty
+    tl.store(out + at, a00.to(kind), mask=here)
+    tl.store(out + at + CIN, a01.to(kind), mask=here & beside)
+    tl.store(out + at + W * CIN, a10.to(kind), mask=here & below)
+    tl.store(out + at + (W + 1) * CIN, a11.to(kind), mask=here & below & beside)
+
+
+@triton.constexpr_function
+def _near(place: int) -> bool:
+    """Whether a row of the six under three pooled ones is beside or in the middle two."""
+    return 1 <= place <= 4
+
+
+@triton.jit
+def _through(  # type: ignore[no-untyped-def]
+    total, g, w,
+    cell: tl.constexpr, q: tl.constexpr, down: tl.constexpr, right: tl.constexpr,
+):  # fmt: skip
+    """What pixel q under a pooled one gives to one of the 2x2, if it looked at it."""
+    i: tl.constexpr = 3 + down - 2 * (cell // 3) - q // 2
+    j: tl.constexpr = 3 + right - 2 * (cell % 3) - q % 2
+    if i >= 0 and i <= 2 and j >= 0 and j <= 2:
+        return tl.dot(g, w[i * 3 + j], total, input_precision="ieee")
+    else:
+        return total
 
 
 @triton.jit
 def _weight_gradient(  # type: ignore[no-untyped-def]
     x, grad, code, part, pixels, models, sm, sc, sb, sh, sw,
     H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
-    NARROW: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
+    """For a row of three taps, which see the same pixels."""
     area: tl.constexpr = (H // 2) * (W // 2)
-    steps: tl.constexpr = 1 if NARROW else 9
-    s, chunk, m = tl.program_id(0) % steps, tl.program_id(0) // steps, tl.program_id(1)
+    parts: tl.constexpr = COUT // BLOCK_N
+    s, m = tl.program_id(0) % 3, tl.program_id(1)
+    chunk = tl.program_id(0) // (3 * parts)
     image = chunk.to(tl.int64) * CHUNK // area
-    x += m.to(tl.int64) * sm + image * sb
     first = (m.to(tl.int64) * pixels + image * area) * COUT
+    x += m.to(tl.int64) * sm + image * sb
     grad += first
     code += first
     begin = (chunk.to(tl.int64) * CHUNK - image * area).to(tl.int32)
-    n = tl.arange(0, COUT)[None, :]
-    c, down, right, there = _tap(s, CIN, BLOCK_K, NARROW)
+    n = (tl.program_id(0) // 3 % parts * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    c = tl.arange(0, CIN)[None, :]
+    t0 = tl.zeros((BLOCK_N, CIN), tl.float32)
+    t1, t2 = t0, t0
+    total_bias = tl.zeros((BLOCK_P, BLOCK_N), tl.float32)
+    for start in range(0, CHUNK, BLOCK_P):
+        p = begin + start + tl.arange(0, BLOCK_P)[:, None]
+        b, y, z = p // area, p % area // (W // 2) * 2 + s - 1, p % (W // 2) * 2
+        real = p < pixels - image * area
+        g = tl.load(grad + p * COUT + n, mask=real, other=0.0)
+        which = tl.load(code + p * COUT + n, mask=real, other=4)
+        if s == 0:
+            total_bias += tl.where(which < 4, g, 0.0).to(tl.float32)
+        for q in tl.static_range(2):  # the upper and the lower two of the four pixels
+            left = tl.trans(tl.where(which == 2 * q, g, 0.0).to(g.dtype))
+            right = tl.trans(tl.where(which == 2 * q + 1, g, 0.0).to(g.dtype))
+            x0 = _shifted(x, b, y, z, c, q, -1, real, sb, sc, sh, sw, H, W)
+            t0 = tl.dot(left, x0, t0, input_precision="ieee")
+            x1 = _shifted(x, b, y, z, c, q, 0, real, sb, sc, sh, sw, H, W)
+            t1 = tl.dot(left, x1, t1, input_precision="ieee")
+            t0 = tl.dot(right, x1, t0, input_precision="ieee")
+            x2 = _shifted(x, b, y, z, c, q, 1, real, sb, sc, sh, sw, H, W)
+            t2 = tl.dot(left, x2, t2, input_precision="ieee")
+            t1 = tl.dot(right, x2, t1, input_precision="ieee")
+            x3 = _shifted(x, b, y, z, c, q, 2, real, sb, sc, sh, sw, H, W)
+            t2 = tl.dot(right, x3, t2, input_precision="ieee")
+    part += (chunk.to(tl.int64) * models + m) * (9 * CIN + 1) * COUT
+    at = (s * 3 * CIN + c) * COUT + tl.trans(n)
+    tl.store(part + at, t0)
+    tl.store(part + at + CIN * COUT, t1)
+    tl.store(part + at + 2 * CIN * COUT, t2)
+    if s == 0:
+        tl.store(part + 9 * CIN * COUT + n, tl.sum(total_bias, axis=0, keep_dims=True))
+
+
+@triton.jit
+def _narrow_gradient(  # type: ignore[no-untyped-def]
+    x, grad, code, part, pixels, models, sm, sc, sb, sh, sw,
+    H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """For all taps of an image of few channels."""
+    area: tl.constexpr = (H // 2) * (W // 2)
+    chunk, m = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    image = chunk * CHUNK // area
+    x += m * sm + image * sb
+    first = (m * pixels + image * area) * COUT
+    grad += first
+    code += first
+    begin = (chunk * CHUNK - image * area).to(tl.int32)
+    n, k = tl.arange(0, COUT)[None, :], tl.arange(0, BLOCK_K)
     total = tl.zeros((COUT, BLOCK_K), tl.float32)
-    total_bias = tl.zeros((COUT,), tl.float32)
     for start in range(0, CHUNK, BLOCK_P):
         p = begin + start + tl.arange(0, BLOCK_P)[:, None]
         b, y, z = p // area, p % area // (W // 2) * 2, p % (W // 2) * 2
         real = p < pixels - image * area
         g = tl.load(grad + p * COUT + n, mask=real, other=0.0)
         which = tl.load(code + p * COUT + n, mask=real, other=4)
-        here = there & real
         for q in tl.static_range(4):
-            xq = _shifted(x, b, y + q // 2, z + q % 2, c, down, right, here, sb, sc, sh, sw, H, W)
-            gq = tl.where(which == q, g, 0.0).to(xq.dtype)
-            total = tl.dot(tl.trans(gq), xq, total, input_precision="ieee")
-        if s == 0:
-            total_bias += tl.sum(tl.where(which < 4, g, 0.0).to(tl.float32), axis=0)
-    k = tl.arange(0, BLOCK_K)[None, :]
-    part += (chunk.to(tl.int64) * models + m) * (9 * CIN + 1) * COUT
-    rows = k < (9 * CIN if NARROW else CIN)
-    tl.store(part + (s * CIN + k) * COUT + tl.trans(n), total, mask=rows)
-    if s == 0:
-        tl.store(part + 9 * CIN * COUT + tl.arange(0, COUT), total_bias)
+            xq = _taps(x, b, y + q // 2, z + q % 2, k, real, sb, sc, sh, sw, H, W, CIN)
+            # After the taps a column of ones: its product is the gradient of the bias.
+            xq = tl.where(k[None, :] == 9 * CIN, 1.0, xq).to(xq.dtype)
+            own = tl.trans(tl.where(which == q, g, 0.0).to(xq.dtype))
+            total = tl.dot(own, xq, total, input_precision="ieee")
+    part += (chunk * models + m) * (9 * CIN + 1) * COUT
+    k = k[None, :]
+    tl.store(part + k * COUT + tl.trans(n), total, mask=k <= 9 * CIN)
 
 
 @triton.jit
@@ -196,10 +299,14 @@ def fits(channels: int, filters: int) -> bool:
     return (channels <= 7 or channels in (16, 32, 64)) and filters in (16, 32, 64, 128)
 
 
-def _rows(channels: int) -> tuple[bool, int]:
-    """Whether all nine taps fit one matrix product, and how many rows of weights one has."""
-    narrow = channels <= 7
-    return narrow, max(16, triton.next_power_of_2(9 * channels if narrow else channels))
+def _is_narrow(channels: int) -> bool:
+    """Whether all nine taps, and a one, fit a row."""
+    return channels <= 7
+
+
+def _row(channels: int) -> int:
+    """The length of a row of factors: all taps and a one, or the channels of one tap."""
+    return max(16, triton.next_power_of_2(9 * channels + 1 if _is_narrow(channels) else channels))
 
 
 @torch.library.custom_op("penex::packed_conv", mutates_args=())
@@ -208,15 +315,15 @@ def _conv_op(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     filters = weight.shape[2]
     pooled = models, batch, height // 2, width // 2, filters
     out, code = x.new_empty(pooled), x.new_empty(pooled, dtype=torch.uint8)
-    narrow, block_k = _rows(channels)
-    block_n = min(filters, 64)
+    narrow = _is_narrow(channels)
+    block_p, block_n = 2 * _POOLED if narrow else _POOLED, min(filters, _FILTERS)
     pixels = batch * (height // 2) * (width // 2)
-    grid = triton.cdiv(pixels, _PIXELS), filters // block_n, models
+    grid = triton.cdiv(pixels, block_p), filters // block_n, models
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         _forward[grid](
             x, weight.contiguous(), bias.contiguous(), out, code, pixels, *x.stride(),
-            height, width, channels, filters, narrow, _PIXELS, block_k, block_n,
-            num_warps=4, num_stages=1,
+            height, width, channels, filters, narrow, block_p, _row(channels), block_n,
+            num_warps=4, num_stages=2 if channels <= 32 else 1,
         )  # fmt: skip
     return out, code
 
@@ -233,12 +340,13 @@ def _input_op(grad: Tensor, code: Tensor, weight: Tensor, height: int, width: in
     models, batch, _, _, filters = grad.shape
     channels = weight.shape[1] // 9
     out = grad.new_empty(models, batch, height, width, channels)
-    pixels = batch * height * width
+    blocks = batch * ((height + 1) // 2) * ((width + 1) // 2)
     with torch.cuda.device_of(grad):  # type: ignore[no-untyped-call]
-        _input_gradient[(triton.cdiv(pixels, _PIXELS), models)](
-            grad.contiguous(), code.contiguous(), weight.contiguous(), out, pixels,
-            height, width, channels, filters, _PIXELS,
-            max(16, triton.next_power_of_2(channels)), num_warps=4, num_stages=1,
+        _input_gradient[(triton.cdiv(blocks, _POOLED), models)](
+            grad.contiguous(), code.contiguous(), weight.contiguous(), out, blocks,
+            height, width, channels, filters, _POOLED,
+            max(16, triton.next_power_of_2(channels)), min(filters, _FILTERS),
+            num_warps=4, num_stages=1,
         )  # fmt: skip
     return out
 
@@ -253,17 +361,25 @@ def _weight_op(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
     """The gradients of the weights, and in a last row that of the bias: (M, 9 C + 1, F)."""
     models, channels, batch, height, width = x.shape
     filters = grad.shape[4]
-    narrow, block_k = _rows(channels)
     pixels = batch * (height // 2) * (width // 2)
     chunks = triton.cdiv(pixels, _CHUNK)
     part = x.new_empty(chunks, models, 9 * channels + 1, filters, dtype=torch.float32)
     out = torch.empty_like(part[0])
+    grad, code = grad.contiguous(), code.contiguous()
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
-        _weight_gradient[(chunks * (1 if narrow else 9), models)](
-            x, grad.contiguous(), code.contiguous(), part, pixels, models, *x.stride(),
-            height, width, channels, filters, narrow, _SUMMED, block_k, _CHUNK,
-            num_warps=4, num_stages=2,
-        )  # fmt: skip
+        if _is_narrow(channels):
+            _narrow_gradient[(chunks, models)](
+                x, grad, code, part, pixels, models, *x.stride(),
+                height, width, channels, filters, _SUMMED, _row(channels), _CHUNK,
+                num_warps=4, num_stages=3,
+            )  # fmt: skip
+        else:
+            block_n = min(filters, _FILTERS)
+            _weight_gradient[(3 * chunks * (filters // block_n), models)](
+                x, grad, code, part, pixels, models, *x.stride(),
+                height, width, channels, filters, _SUMMED, block_n, _CHUNK,
+                num_warps=4, num_stages=3,
+            )  # fmt: skip
         _add_up[(triton.cdiv(out.numel(), _ADDED),)](part, out, out.numel(), chunks, _ADDED)
     return out
 
@@ -301,6 +417,6 @@ def conv_pool_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         (M, F, B, H // 2, W // 2), channels last in memory.
     """
-    rows = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).to(x.dtype)
-    out: Tensor = _conv_op(x, rows.contiguous(), bias.float().contiguous())[0]
+    rows = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).to(x.dtype).contiguous()
+    out: Tensor = _conv_op(x, rows, bias.float().contiguous())[0]
     return out.permute(0, 4, 1, 2, 3)
