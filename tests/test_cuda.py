@@ -151,6 +151,17 @@ def test_compiled_equals_eager() -> None:
         torch.testing.assert_close(shadow.rho, eager.rho)
 
 
+def test_auto_takes_triton_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from penex.kernels import fused
+
+    loss, (logits, target) = penex.PENEX(), batches(1)[0]
+    assert loss.implementation(logits.cuda(), target.cuda()) == "triton"
+    assert loss.implementation(logits.double().cuda(), target.cuda()) == "reference"
+    monkeypatch.setattr(fused, "works", lambda _: False)
+    assert loss.implementation(logits.cuda(), target.cuda()) == "reference"
+
+
 # The laboratory.
 
 

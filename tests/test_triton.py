@@ -292,7 +292,7 @@ def test_the_operators_keep_their_promises() -> None:
     rho = torch.tensor(0.2, device=DEVICE)
     step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True)
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
-    numbers = triton.launch_finish(*step)
+    _, numbers = triton.launch_finish(*step)
     grad = torch.ones((), device=DEVICE)
     rest = (logits, target, weight, sums, grad, numbers, 0.1, 60.0, 0.0)
     torch.library.opcheck(fused._gradient_op, rest, test_utils=checks)
@@ -323,13 +323,40 @@ def test_what_the_kernels_cannot_do_is_one_sentence() -> None:
     assert penex.PENEX(impl="auto").implementation(logits.cpu(), target.cpu()) == "eager"
 
 
+def test_a_scaler_saves_gradients_that_float16_would_lose() -> None:
+    """Below 6e-8 there is nothing in float16: the factor must come before the rounding."""
+    logits = torch.full((4, 64), -12.0, dtype=torch.float16, device=DEVICE).requires_grad_()
+    target = torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    loss = penex.PENEX(rho=0.01, impl="triton")
+    (loss(logits, target) * 65536).backward()
+    expected = 65536 * 0.01 / 4 * math.exp(-12)
+    assert logits.grad is not None
+    assert logits.grad[:, 1:].float().sub(expected).abs().max() <= 1e-3 * expected
+
+
+def test_where_triton_does_not_run_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penex.kernels import fused, triton
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("Failed to find C compiler.\nMore of it.")
+
+    monkeypatch.setattr(triton, "launch_rows", broken)
+    fused.works.cache_clear()
+    with pytest.warns(UserWarning, match=r"Triton does not run \(Failed to find C compiler\.\)"):
+        assert not fused.works(torch.device(DEVICE))
+    assert not fused.works(torch.device(DEVICE))  # from memory: a second warning is an error here
+    monkeypatch.undo()
+    fused.works.cache_clear()
+    assert fused.works(torch.device(DEVICE))
+
+
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from penex.kernels import triton as ours
 
-POINTERS = {"logits", "target", "weight", "out", "sums", "grad", "numbers", "rho"}
+POINTERS = {"logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value"}
 FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
@@ -338,6 +365,7 @@ for arch in (80, 90):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 4096, "BLOCKS": 3,
+                    "UNIT": not soft,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours._finish_kernel

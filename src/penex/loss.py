@@ -54,10 +54,10 @@ class PENEX(PenalisedLoss):
         impl: which implementation computes it. ``reference`` is the plain formula, which does
             everything everywhere; ``eager`` a few operations, for class indices on the CPU;
             ``triton`` three fused kernels, for (N, C) logits up to float32 on a GPU. ``auto`` takes
-            eager where a batch allows it and the plain formula elsewhere; triton must be asked for
-            until it has been timed on a GPU. `implementation` says which it is. Under triton a
-            target that is no class makes the loss NaN, where the others (and torch's
-            cross-entropy) stop with a device-side assert on a GPU.
+            triton or eager where they can do a batch and the plain formula elsewhere;
+            `implementation` says which it is. Under triton a target that is no class makes the
+            loss NaN, where the others (and torch's cross-entropy) stop with a device-side assert
+            on a GPU.
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves
@@ -150,7 +150,9 @@ class PENEX(PenalisedLoss):
         if self.impl == "triton" and self._is_fusible(logits, target):
             return "triton"
         if self.impl == "auto":
-            return "reference"
+            # `penex bench` found it the fastest on a GPU at every size.
+            fast = logits.is_cuda and self._is_fusible(logits, target) and _runs(logits.device)
+            return "triton" if fast else "reference"
         raise ValueError(f"impl={self.impl!r} cannot do this batch: {_NEEDS[self.impl]}")
 
     def _is_common(self, logits: Tensor, target: Tensor) -> bool:
@@ -214,7 +216,9 @@ class PENEX(PenalisedLoss):
         weight = None if self.weight is None else self.weight.contiguous()
         limit = F.exp_limit(logits.numel(), torch.float32)
         overwrite = self.overwrite_logits and _is_disposable(logits)
-        rest = fused.Options(self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite)
+        rest = fused.Options(
+            self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite, logits.dtype
+        )
         sums = fused.rows(logits.detach(), target, weight, *rest[:4])
         if (
             self.reduction != "none"
@@ -222,22 +226,22 @@ class PENEX(PenalisedLoss):
             and self.rho.dtype == torch.float32
             and not (self.training and self.shares_batches())
         ):
-            numbers: Tensor = fused.finish(
+            value, numbers = fused.finish(
                 sums, self.rho, self.alpha, self.ema, self.rho_min, self.rho_max,
                 self.fixed_rho or 0.0, self.training, self.order == "listing",
                 self.reduction == "mean",
             )  # fmt: skip
-            value = numbers[0]
         else:
             rho, total = self.settle(sums[[0, 1, 3]].sum(1), torch.float32)
             total = total if self.reduction == "mean" else torch.ones_like(total)
-            numbers = torch.stack([total, torch.as_tensor(rho).to(total), total])
-            value = sums[0] + numbers[1] * sums[1]
+            numbers = torch.stack([torch.as_tensor(rho).to(total), total])
+            value = sums[0] + numbers[0] * sums[1]
             value = value if self.reduction == "none" else value.sum() / total
         if not (logits.requires_grad and torch.is_grad_enabled()):
-            return value.clone()  # not a part of something larger
+            found: Tensor = value
+            return found
         apply: Callable[..., Tensor] = fused.Loss.apply
-        return apply(logits, value, target, weight, sums, numbers, rest)
+        return apply(logits, (value,), target, weight, sums, numbers, rest)
 
     def _step(self, batch: eager.Sums) -> float:
         """What `_penalty` does for a usable batch, in Python's numbers."""
@@ -276,6 +280,13 @@ def _kernels() -> Any:
     from penex.kernels import fused
 
     return fused
+
+
+def _runs(device: torch.device) -> bool:
+    """Whether Triton runs on a GPU; while others record, only what is known is asked."""
+    busy = torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing()
+    works: bool = busy or _kernels().works(device)
+    return works
 
 
 def _is_disposable(logits: Tensor) -> bool:

@@ -1,5 +1,7 @@
 """The Triton kernels as a loss that autograd, torch.compile and CUDA graphs can take."""
 
+import functools
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +10,8 @@ from torch import Tensor
 from penex import functional as F
 from penex import targets
 from penex.kernels import eager, triton
+
+_SMALL = 2**16  # logits
 
 # As operators: torch.compile sees one node each, and traces through the code around them.
 
@@ -40,8 +44,8 @@ def _(logits: Tensor, *_: Any) -> Tensor:
 
 
 @_finish_op.register_fake
-def _(sums: Tensor, *_: Any) -> Tensor:
-    return sums.new_empty(3)
+def _(sums: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return sums.new_empty(()), sums.new_empty(2)
 
 
 @_gradient_op.register_fake
@@ -55,7 +59,7 @@ def rows(*given: Any) -> Tensor:
     return launch(*given)
 
 
-def finish(*given: Any) -> Tensor:
+def finish(*given: Any) -> tuple[Tensor, Tensor]:
     """`triton.launch_finish`; one node of the graph while torch.compile looks on."""
     launch = _finish_op if torch.compiler.is_compiling() else triton.launch_finish
     return launch(*given)
@@ -70,13 +74,15 @@ class Options(NamedTuple):
         ignore_index: the class index that takes a row out.
         smoothing: of the labels.
         overwrite: whether to write the gradient over the logits.
+        dtype: of the gradient.
     """
 
     alpha: float
     limit: float
     ignore_index: int
     smoothing: float
-    overwrite: bool = False
+    overwrite: bool
+    dtype: torch.dtype
 
 
 class Loss(torch.autograd.Function):
@@ -86,7 +92,7 @@ class Loss(torch.autograd.Function):
     def forward(
         ctx: Any,
         logits: Tensor,
-        value: Tensor,
+        value: tuple[Tensor],
         target: Tensor,
         weight: Tensor | None,
         sums: Tensor,
@@ -96,28 +102,66 @@ class Loss(torch.autograd.Function):
         """Return the value: a number, or one for each row."""
         ctx.save_for_backward(logits, target, weight, sums, numbers)
         ctx.options = options
-        return value.clone()
+        ctx.unit = None
+        if is_small(logits) and not (options.overwrite or torch.compiler.is_compiling()):
+            # Here it costs half of what it would on autograd's own thread. In float32, as the
+            # factor that is still to come may be a scaler's.
+            ctx.unit = torch.empty_like(logits, dtype=torch.float32)
+            triton.launch_gradient(
+                logits, target, weight, sums, None, numbers, ctx.unit,
+                options.alpha, options.limit, options.smoothing,
+            )  # fmt: skip
+        return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of the logits, written over them if that was asked for."""
+        return _gradient(ctx, grads[0]), None, None, None, None, None, None
+
+
+def _gradient(ctx: Any, grad: Tensor) -> Tensor:
+    options: Options = ctx.options
+    rest = options.alpha, options.limit, options.smoothing
+    if torch.compiler.is_compiling():
         logits, target, weight, sums, numbers = ctx.saved_tensors
-        options: Options = ctx.options
-        rest = options.alpha, options.limit, options.smoothing
-        tensors = logits, target, weight, sums, grads[0], numbers
-        if torch.compiler.is_compiling():
-            out = _gradient_op(*tensors, *rest)
-        elif torch.is_grad_enabled() or eager.is_batched(grads[0]):
-            unit = _gradient_again(logits, target, weight, numbers, options)
-            # A row's loss is a function of its own logits: its gradient is a factor.
-            outer = grads[0].unsqueeze(1) if grads[0].dim() else grads[0]
-            out = (outer * unit).to(logits.dtype)
-        else:
-            out = logits.detach() if options.overwrite else torch.empty_like(logits)
-            triton.launch_gradient(*tensors, out, *rest)
-            if options.overwrite:  # whoever else has saved the logits is told by autograd
-                torch.autograd.graph.increment_version(logits)
-        return out, None, None, None, None, None, None
+        out: Tensor = _gradient_op(logits, target, weight, sums, grad, numbers, *rest)
+        return out
+    # A row's loss is a function of its own logits: its gradient is a factor.
+    outer = grad.unsqueeze(1) if grad.dim() else grad
+    again = torch.is_grad_enabled() or eager.is_batched(grad)
+    if ctx.unit is not None and not again:
+        out = torch.empty_like(ctx.unit, dtype=options.dtype)
+        return torch.mul(outer, ctx.unit, out=out)
+    logits, target, weight, sums, numbers = ctx.saved_tensors
+    if again:
+        return (outer * _gradient_again(logits, target, weight, numbers, options)).to(logits.dtype)
+    out = logits.detach() if options.overwrite else torch.empty_like(logits)
+    triton.launch_gradient(logits, target, weight, sums, grad, numbers, out, *rest)
+    if options.overwrite:  # whoever else has saved the logits is told by autograd
+        torch.autograd.graph.increment_version(logits)
+    return out
+
+
+@functools.cache
+def works(device: torch.device) -> bool:
+    """Whether Triton runs there: it needs a C compiler, and a GPU that it knows. Says if not."""
+    try:
+        logits = torch.zeros(1, 1, device=device)
+        triton.launch_rows(logits, logits.long().flatten(), None, 1.0, 1.0, -100, 0.0)
+    except Exception as error:  # the compiler and the driver fail in all kinds of ways
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(
+            f"PENEX is slower than it could be: Triton does not run ({first}).", stacklevel=2
+        )
+        return False
+    return True
+
+
+def is_small(logits: Tensor) -> bool:
+    """Whether a step costs what its launches cost, outside of a CUDA graph."""
+    return logits.numel() <= _SMALL and not (
+        logits.is_cuda and torch.cuda.is_current_stream_capturing()
+    )
 
 
 def _gradient_again(
@@ -134,7 +178,7 @@ def _gradient_again(
             label_smoothing=options.smoothing,
         )
         ex, se = F.terms(batch, options.alpha)
-        values = (ex + numbers[1] * se) / numbers[2]
+        values = (ex + numbers[0] * se) / numbers[1]
         (found,) = torch.autograd.grad(values.sum(), logits, create_graph=again)
     return found
 

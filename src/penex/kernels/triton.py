@@ -45,13 +45,20 @@ def block_of(columns: int) -> tuple[int, int]:
 @triton.jit
 def _saturated(x, limit):  # type: ignore[no-untyped-def]
     """exp(x) up to the limit, then its tangent."""
-    low = tl.where(x > limit, limit, x)
-    return tl.exp(low) * (1.0 + tl.where(x > limit, x - limit, 0.0))
+    low = tl.minimum(x, limit, propagate_nan=tl.PropagateNan.ALL)
+    above = tl.where(x > limit, x - limit, 0.0)  # not x - low, which is NaN at -inf
+    return tl.exp(low) * (1.0 + above)
 
 
 @triton.jit
 def _slope(x, limit):  # type: ignore[no-untyped-def]
-    return tl.exp(tl.where(x > limit, limit, x))
+    return tl.exp(tl.minimum(x, limit, propagate_nan=tl.PropagateNan.ALL))
+
+
+@triton.jit
+def _class(y, classes):  # type: ignore[no-untyped-def]
+    """A target as a column, -1 if there is no such one; in 32 bits, as every element meets it."""
+    return tl.where((y >= 0) & (y < classes), y, -1).to(tl.int32)
 
 
 @triton.jit
@@ -69,7 +76,7 @@ def _spread(  # type: ignore[no-untyped-def]
 ):
     """U of a stretch of columns: w ((1 - e) q + e / K)."""
     if SOFT:
-        share = tl.load(q + columns * step, mask=mask, other=0.0).to(tl.float32)
+        share = tl.load(q + columns.to(tl.int64) * step, mask=mask, other=0.0).to(tl.float32)
     else:
         share = tl.where(columns == y, 1.0, 0.0)
     u = (1.0 - smoothing) * share + smoothing / classes
@@ -88,20 +95,21 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     x = logits + row * row_step
     q = target + row * target_row_step
-    y = tl.zeros((), tl.int64)
+    y = tl.full((), -1, tl.int32)
     kept = True
     legal = True
     if not SOFT:
-        y = tl.load(q)
-        kept = y != ignored
-        legal = (y >= 0) & (y < classes)
+        given = tl.load(q)
+        kept = given != ignored
+        y = _class(given, classes)
+        legal = y >= 0
     sum_se = tl.zeros((BLOCK,), tl.float32)
     sum_ex = tl.zeros((BLOCK,), tl.float32)
     sum_u = tl.zeros((BLOCK,), tl.float32)
     for k in range(BLOCKS):
-        columns = k * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+        columns = k * BLOCK + tl.arange(0, BLOCK)
         mask = columns < classes
-        f = tl.load(x + columns * step, mask=mask, other=-float("inf")).to(tl.float32)
+        f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=-float("inf")).to(tl.float32)
         sum_se += _saturated(f, limit)
         if SPREAD:
             u = _spread(
@@ -111,7 +119,7 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
             sum_u += u
     share = 1.0
     if not SOFT:
-        safe = tl.where(legal, y, 0)
+        safe = tl.where(legal, y, 0).to(tl.int64)
         if WEIGHTED:
             share = tl.load(weight + safe).to(tl.float32)
         share = tl.where(kept, share, 0.0)
@@ -137,7 +145,7 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _finish_kernel(  # type: ignore[no-untyped-def]
-    sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
+    sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
     FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -172,9 +180,9 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     divisor = 1.0
     if MEAN:
         divisor = tl.where(left == 0, 1.0, total)
-    tl.store(out, (ex + now * se) / divisor)
-    tl.store(out + 1, now)
-    tl.store(out + 2, divisor)
+    tl.store(value, (ex + now * se) / divisor)
+    tl.store(numbers, now)
+    tl.store(numbers + 1, divisor)
 
 
 @triton.jit
@@ -182,28 +190,31 @@ def _gradient_kernel(  # type: ignore[no-untyped-def]
     logits, target, weight, sums, grad, numbers, out, rows, classes,
     row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
     alpha, limit, smoothing,
-    SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < classes
     x = logits + row * row_step
     q = target + row * target_row_step
-    y = tl.zeros((), tl.int64)
+    y = tl.full((), -1, tl.int32)
     if not SOFT:
-        y = tl.load(q)
+        y = _class(tl.load(q), classes)
     mass = tl.load(sums + 2 * rows + row)
-    scale = tl.load(grad + row * grad_step) / tl.load(numbers + 2)
-    f = tl.load(x + columns * step, mask=mask, other=0.0).to(tl.float32)
-    slope = tl.load(numbers + 1) * mass * _slope(f, limit)
+    scale = 1.0 / tl.load(numbers + 1)
+    if not UNIT:
+        scale *= tl.load(grad + row * grad_step)
+    f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=0.0).to(tl.float32)
+    slope = scale * tl.load(numbers) * mass * _slope(f, limit)
     if SPREAD:
         u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
-        slope -= tl.where(u != 0, alpha * u * _slope(-alpha * f, limit), 0.0)
+        slope -= tl.where(u != 0, scale * alpha * u * _slope(-alpha * f, limit), 0.0)
     else:
-        own = tl.load(x + y * step, mask=(y >= 0) & (y < classes), other=0.0).to(tl.float32)
-        slope -= tl.where(columns == y, alpha * mass * _slope(-alpha * own, limit), 0.0)
-    slope = tl.where(mass == 0, 0.0, scale * slope)
-    place = out + row * out_row_step + columns * out_step
+        own = tl.load(x + y.to(tl.int64) * step, mask=y >= 0, other=0.0).to(tl.float32)
+        slope -= tl.where(columns == y, scale * alpha * mass * _slope(-alpha * own, limit), 0.0)
+    slope = tl.where(mass == 0, 0.0, slope)
+    place = out + row * out_row_step + columns.to(tl.int64) * out_step
     tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
 
 
@@ -253,8 +264,8 @@ def launch_finish(
     training: bool,
     listing: bool,
     mean: bool,
-) -> Tensor:
-    """The loss of a batch, the rho that it used and its divisor, (3); moves rho in training.
+) -> tuple[Tensor, Tensor]:
+    """The loss of a batch; the rho that it used and its divisor, (2). Moves rho in training.
 
     Args:
         sums: of `launch_rows`.
@@ -268,16 +279,16 @@ def launch_finish(
         listing: whether to clip before averaging.
         mean: whether to divide.
     """
-    out = torch.empty(3, dtype=torch.float32, device=sums.device)
+    value, numbers = sums.new_empty(()), sums.new_empty(2)
     rows = sums.shape[1]
     block = power(rows)
     with torch.cuda.device_of(sums):  # type: ignore[no-untyped-call]
         _finish_kernel[(1,)](
-            sums, rho, out, rows, alpha, ema, rho_min, rho_max, fixed,
+            sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
             FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
             BLOCKS=-(-rows // block), BLOCK=block, num_warps=4,
         )  # fmt: skip
-    return out
+    return value, numbers
 
 
 def launch_gradient(
@@ -285,22 +296,26 @@ def launch_gradient(
     target: Tensor,
     weight: Tensor | None,
     sums: Tensor,
-    grad: Tensor,
+    grad: Tensor | None,
     numbers: Tensor,
     out: Tensor,
     alpha: float,
     limit: float,
     smoothing: float,
 ) -> None:
-    """Write the gradient of each logit to `out`, which may be the logits themselves."""
+    """Write the gradient of each logit to `out`, which may be the logits themselves.
+
+    Without a gradient of the loss it is taken to be 1.
+    """
     rows, classes = logits.shape
     soft = target.dim() == 2
     block, warps = block_of(classes)
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
         _gradient_kernel[(rows, -(-classes // block))](
-            logits, target, logits if weight is None else weight, sums, grad, numbers, out,
+            logits, target, logits if weight is None else weight, sums,
+            numbers if grad is None else grad, numbers, out,
             rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-            grad.stride(0) if grad.dim() else 0, *out.stride(), alpha, limit, smoothing,
-            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
-            num_warps=warps,
+            0 if grad is None or not grad.dim() else grad.stride(0), *out.stride(),
+            alpha, limit, smoothing, UNIT=grad is None, SOFT=soft, WEIGHTED=weight is not None,
+            SPREAD=soft or smoothing > 0, BLOCK=block, num_warps=warps,
         )  # fmt: skip

@@ -43,9 +43,9 @@ def _shifted(x, b, y, z, c, down, right, there, sb, sc, sh, sw, H: tl.constexpr,
 
 
 @triton.jit
-def _taps(
+def _taps(  # type: ignore[no-untyped-def]
     x, b, y, z, k, there, sb, sc, sh, sw, H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr
-):  # type: ignore[no-untyped-def]
+):
     """Of an image of few channels: all taps and channels around some pixels, a row for each."""
     k = k[None, :]
     there = there & (k < 9 * CIN)
@@ -306,7 +306,8 @@ def _is_narrow(channels: int) -> bool:
 
 def _row(channels: int) -> int:
     """The length of a row of factors: all taps and a one, or the channels of one tap."""
-    return max(16, triton.next_power_of_2(9 * channels + 1 if _is_narrow(channels) else channels))
+    needed = 9 * channels + 1 if _is_narrow(channels) else channels
+    return max(16, 1 << (needed - 1).bit_length())
 
 
 @torch.library.custom_op("penex::packed_conv", mutates_args=())
