@@ -71,7 +71,7 @@ def measure(
     rate = torch.tensor(1e-4, dtype=learner.wide, device=device)
     learner.train()
 
-    def packed(m: int, *, fused: bool = False) -> Callable[[], None]:
+    def packed(m: int, *, fused: bool) -> Callable[[], None]:
         pack = Pack(*members(m))
         pack.train(True)
         step_of = Steps(pack, print, fused=fused)
@@ -83,7 +83,7 @@ def measure(
     with training.settings(work.recipe, device):
         calls: list[tuple[str, int, Callable[[], None]]] = [
             ("eager, one model", 1, lambda: step(learner, data, index, rate, history[0])),
-            *((f"{kind}, {m} packed", m, packed(m)) for m in sizes),
+            *((f"{kind}, {m} packed", m, packed(m, fused=False)) for m in sizes),
         ]
         if device.type == "cuda":
             calls += [(f"with Triton, {m} packed", m, packed(m, fused=True)) for m in sizes]

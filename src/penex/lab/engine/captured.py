@@ -11,6 +11,7 @@ from penex.lab.engine.step import HISTORY
 Step = Callable[[Tensor, Tensor, Tensor], None]
 
 _WARM_UPS = 3
+_PACKS = 1000  # that a process may compile for; a long study would else fall back to plain steps
 
 
 class Captured:
@@ -62,8 +63,7 @@ class Steps:
         pack: whose step it is.
         say: gets a sentence if it falls back.
         compiled: False to leave torch.compile out.
-        fused: True for the Triton kernels of `packed_conv`. They have not run on a GPU yet, so
-            nobody gets them unasked.
+        fused: False to leave the Triton kernels of `packed_conv` out.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Steps:
         say: Callable[[str], None],
         *,
         compiled: bool = True,
-        fused: bool = False,
+        fused: bool = True,
     ) -> None:
         self.pack, self.say = pack, say
         self.cuda = pack.device.type == "cuda"
@@ -80,8 +80,9 @@ class Steps:
         if self.cuda and fused and pack.how.dtype == torch.bfloat16:
             pack.how = pack.how._replace(fused=True)
         if self.cuda and compiled:
-            pack.compute = torch.compile(pack.compute)  # type: ignore[method-assign]
-            pack.move = torch.compile(pack.move)  # type: ignore[method-assign]
+            # For this pack's sizes alone: code for any size is slower.
+            pack.compute = torch.compile(pack.compute, dynamic=False)  # type: ignore[method-assign]
+            pack.move = torch.compile(pack.move, dynamic=False)  # type: ignore[method-assign]
 
     def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """One step, as `Pack.step`."""
@@ -94,8 +95,11 @@ class Steps:
         self.captured[size](rows, rate, history)
 
     def _capture(self, size: int) -> Step:
+        from torch._dynamo import config  # it takes a second
+
         try:
-            return Captured(self.pack, size)
+            with config.patch(recompile_limit=_PACKS):
+                return Captured(self.pack, size)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:  # the compiler and the capture fail in all kinds of ways
