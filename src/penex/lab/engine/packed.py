@@ -71,6 +71,8 @@ class Pack:
         self.families = packed_losses.families(
             [learner.loss for learner in learners], first.device, first.dtype
         )
+        temperatures = [learner.loss.temperature for learner in learners]
+        self.temperature = torch.tensor(temperatures, dtype=first.dtype, device=first.device)
         seeds = [learner.seed for learner in learners]
         self.seeds = torch.tensor(seeds, device=first.device)
         self.index = torch.stack([one.train.index for one in data])
