@@ -81,7 +81,12 @@ class Steps:
             pack.how = pack.how._replace(fused=True)
         if self.cuda and compiled:
             pack.compute = torch.compile(pack.compute)  # type: ignore[method-assign]
-            pack.move = torch.compile(pack.move)  # type: ignore[method-assign]
+            # Clipping is in place. Of a copy, which the compiler leaves out: it need not write the
+            # gradient back.
+            move = pack.move
+            pack.move = torch.compile(  # type: ignore[method-assign]
+                lambda grad, factors: move(grad.clone(), factors)
+            )
 
     def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """One step, as `Pack.step`."""
