@@ -68,38 +68,45 @@ def fit(learner: Learner, data: Data, position: loop.Position, **options: Any) -
         ),
     ],
 )
+@pytest.mark.parametrize("fused", [True, False])
 def test_optimisers_are_torchs(
-    recipe: Recipe, theirs: Callable[[list[Tensor]], torch.optim.Optimizer]
+    recipe: Recipe, theirs: Callable[[list[Tensor]], torch.optim.Optimizer], fused: bool
 ) -> None:
+    """Adam by torch's kernel for the CPU, and as on a GPU."""
     ours = torch.randn(50, dtype=torch.float64)
     parameter = nn.Parameter(ours.clone())
     optimizer = theirs([parameter])
-    update, slots = optimizers.make(recipe, ours)
+    own, slots = optimizers.make(recipe, ours)
+    if isinstance(own, optimizers.Adam):
+        own = replace(own, fused=fused)
     rate = torch.tensor(recipe.lr, dtype=torch.float64)
     for k in range(1, 51):
         grad = torch.randn(50, dtype=torch.float64)
         parameter.grad = grad.clone()
         optimizer.step()
-        update(ours, grad, slots, rate, torch.tensor(float(k), dtype=torch.float64))
+        count = torch.tensor(float(k), dtype=torch.float64)
+        own.update(ours, grad, slots, own.factors(rate, count))
     torch.testing.assert_close(ours, parameter.detach(), rtol=1e-12, atol=1e-13)
 
 
-def test_an_axis_of_models_has_its_own_rates_and_norms() -> None:
+@pytest.mark.parametrize("fused", [True, False])
+def test_an_axis_of_models_has_its_own_rates_and_norms(fused: bool) -> None:
     """What packing needs: row by row it is what each model does alone."""
     grads = torch.randn(3, 20, dtype=torch.float64) * torch.tensor([[0.1], [1.0], [10.0]])
     rates = torch.tensor([[1e-3], [1e-2], [1e-1]], dtype=torch.float64)
     count = torch.tensor(1.0, dtype=torch.float64)
     packed = torch.zeros(3, 20, dtype=torch.float64)
-    update, slots = optimizers.make(Recipe(1, 1.0), packed)
+    adam = optimizers.Adam(0.1, decoupled=True, dtype=torch.float64, fused=fused)
+    _, slots = optimizers.make(Recipe(1, 1.0), packed)
     together = grads.clone()
     norms = optimizers.clip_(together, 2.0)
-    update(packed, together, slots, rates, count)
+    adam.update(packed, together, slots, adam.factors(rates, count))
     for row in range(3):
         theta = torch.zeros(20, dtype=torch.float64)
-        update, slots = optimizers.make(Recipe(1, 1.0), theta)
+        _, slots = optimizers.make(Recipe(1, 1.0), theta)
         alone = grads[row].clone()
         torch.testing.assert_close(norms[row], optimizers.clip_(alone, 2.0))
-        update(theta, alone, slots, rates[row], count)
+        adam.update(theta, alone, slots, adam.factors(rates[row], count))
         torch.testing.assert_close(packed[row], theta)
 
 
@@ -357,9 +364,11 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     assert len(lines) == (outcome.steps - 1) // 5
 
 
-def test_a_last_step_that_breaks_the_parameters_is_found_too() -> None:
+def test_a_last_step_that_breaks_the_parameters_is_found_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     learner, data, position = start(digits_run("ce", epochs=1, batch_size=100))
-    learner.update = lambda theta, *_: theta.fill_(math.nan)
+    monkeypatch.setattr(optimizers.Adam, "update", lambda _, theta, *__: theta.fill_(math.nan))
     outcome = fit(learner, data, position)
     assert outcome.status == "diverged"
     assert outcome.reason.startswith("the parameters were not finite at step 1 ")

@@ -146,6 +146,41 @@ def test_bootstrap_is_a_function_of_its_seed() -> None:
     assert metrics.bootstrap(logits, target) != metrics.bootstrap(logits, target, seed=1)
 
 
+def test_bootstrap_is_the_deviation_of_resampled_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One resample after another, as the docstring says it, however many are drawn at once."""
+    cached = metrics.scores(*sample(7, n=150), temperature=0.8)
+    generator = torch.Generator().manual_seed(3)
+    drawn: dict[str, list[Tensor]] = {}
+    for _ in range(25):
+        index = torch.randint(150, (150,), generator=generator)
+        resampled = metrics.Scores(*(score[index] for score in cached))
+        for name, value in metrics.summary(resampled, 32, 10).items():
+            drawn.setdefault(name, []).append(value)
+    for at_once in (1, 7 * 600, 10**6):
+        monkeypatch.setattr(metrics, "_AT_ONCE", at_once)
+        spread = metrics.bootstrap_scores(cached, resamples=25, seed=3, batch_size=32, bins=10)
+        for name, values in drawn.items():
+            torch.testing.assert_close(spread[name], torch.stack(values).std())
+
+
+@pytest.mark.parametrize("batch_size", [64, 50])
+def test_models_side_by_side_are_the_models_alone(batch_size: int) -> None:
+    """Each with targets and a temperature of its own; one that is broken stays by itself."""
+    pairs = [sample(seed) for seed in range(6)]
+    pairs[4][0][3, 1] = math.nan
+    logits, target = map(torch.stack, zip(*pairs, strict=True))
+    temperature = torch.linspace(0.5, 2.0, 6, dtype=torch.float64).view(2, 3, 1, 1)
+    cached = metrics.scores_side_by_side(
+        logits.view(2, 3, 200, 5), target.view(2, 3, 200), temperature
+    )
+    found = metrics.summary(cached, batch_size, bins=10)
+    for k, ((one, its), t) in enumerate(zip(pairs, temperature.flatten().tolist(), strict=True)):
+        alone = metrics.summary(metrics.scores(one, its, temperature=t), batch_size, bins=10)
+        for name, value in alone.items():
+            assert value.isnan() == (k == 4)
+            torch.testing.assert_close(found[name].flatten()[k], value, equal_nan=True)
+
+
 METRICS: list[Callable[..., Tensor]] = [
     metrics.accuracy,
     metrics.cross_entropy,

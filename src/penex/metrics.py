@@ -12,6 +12,8 @@ from torch import Tensor
 
 from penex import targets
 
+_AT_ONCE = 2**22  # scores that are resampled together: those of 100 times 10000 examples
+
 
 class Scores(NamedTuple):
     """What every metric is a function of: four numbers for each example.
@@ -36,16 +38,29 @@ def scores(logits: Tensor, target: Tensor, *, temperature: float = 1.0) -> Score
     tensor([0.5000])
     """
     _check(logits, target, temperature)
+    return scores_side_by_side(logits, target, temperature)
+
+
+def scores_side_by_side(logits: Tensor, target: Tensor, temperature: float | Tensor) -> Scores:
+    """`scores` of any number of models at once, from logits (..., N, C) and targets (..., N).
+
+    Nothing is checked, so nothing waits for a GPU. A tensor of temperatures has the logits' dtype
+    and broadcasts to them.
+
+    >>> logits, target = torch.zeros(3, 1, 2), torch.zeros(3, 1).long()
+    >>> scores_side_by_side(logits, target, torch.ones(3, 1, 1)).brier.shape
+    torch.Size([3, 1])
+    """
     logits = logits.detach().to(targets.statistics_dtype(logits)) / temperature
-    log_p = torch.log_softmax(logits, dim=1)
+    log_p = torch.log_softmax(logits, dim=-1)
     p = log_p.exp()
-    confidence = p.amax(dim=1)
-    right = logits.argmax(dim=1) == target  # two logits may be closer than their probabilities
+    confidence = p.amax(dim=-1)
+    right = logits.argmax(dim=-1) == target  # two logits may be closer than their probabilities
     correct = torch.where(confidence.isnan(), confidence, right.to(p.dtype))
-    own = target.unsqueeze(1)
+    own = target.unsqueeze(-1)
     # |p - e_y|^2 as written: sum p^2 - 2 p_y + 1 would cancel where p_y is close to 1.
-    brier = p.scatter_add(1, own, -torch.ones_like(p[:, :1])).square().sum(dim=1)
-    return Scores(correct, -log_p.gather(1, own).squeeze(1), brier, confidence)
+    brier = p.scatter_add(-1, own, -torch.ones_like(p[..., :1])).square().sum(dim=-1)
+    return Scores(correct, -log_p.gather(-1, own).squeeze(-1), brier, confidence)
 
 
 def accuracy(logits: Tensor, target: Tensor, *, temperature: float = 1.0) -> Tensor:
@@ -85,7 +100,7 @@ def ece(logits: Tensor, target: Tensor, *, temperature: float = 1.0, bins: int =
     >>> ece(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]))
     tensor(0.4999)
     """
-    return _ece(scores(logits, target, temperature=temperature), bins)
+    return _calibration(scores(logits, target, temperature=temperature), 64, bins)[0]
 
 
 def ece_per_batch(
@@ -105,7 +120,7 @@ def ece_per_batch(
     >>> ece_per_batch(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1]), batch_size=2)
     tensor(0.2500)
     """
-    return _ece_per_batch(scores(logits, target, temperature=temperature), batch_size, bins)
+    return _calibration(scores(logits, target, temperature=temperature), batch_size, bins)[1]
 
 
 def bootstrap(
@@ -164,53 +179,55 @@ def bootstrap_scores(
     generator = torch.Generator().manual_seed(seed)
     table = torch.stack(cached)
     n = table.shape[1]
-    drawn: dict[str, list[Tensor]] = {}
-    for _ in range(resamples):
-        index = torch.randint(n, (n,), generator=generator).to(table.device)
-        for name, value in summary(Scores(*table[:, index]), batch_size, bins).items():
-            drawn.setdefault(name, []).append(value)
-    return {name: torch.stack(values).std() for name, values in drawn.items()}
+    drawn = []
+    at_once = max(1, _AT_ONCE // table.numel())
+    for start in range(0, resamples, at_once):
+        some = range(start, min(start + at_once, resamples))
+        index = torch.stack([torch.randint(n, (n,), generator=generator) for _ in some])
+        drawn.append(summary(Scores(*table[:, index.to(table.device)]), batch_size, bins))
+    return {name: torch.cat([values[name] for values in drawn]).std() for name in drawn[0]}
 
 
 def summary(cached: Scores, batch_size: int = 64, bins: int = 15) -> dict[str, Tensor]:
-    """All five metrics from the scores of a set.
+    """All five metrics from the scores of a set, or of sets side by side: (...) from (..., N).
 
     >>> summary(scores(torch.zeros(1, 2), torch.tensor([0])))["accuracy"]
     tensor(1.)
     """
+    ece, ece_per_batch = _calibration(cached, batch_size, bins)
     return {
-        "accuracy": cached.correct.mean(),
-        "cross_entropy": cached.nll.mean(),
-        "brier": cached.brier.mean(),
-        "ece": _ece(cached, bins),
-        "ece_per_batch": _ece_per_batch(cached, batch_size, bins),
+        "accuracy": cached.correct.mean(dim=-1),
+        "cross_entropy": cached.nll.mean(dim=-1),
+        "brier": cached.brier.mean(dim=-1),
+        "ece": ece,
+        "ece_per_batch": ece_per_batch,
     }
 
 
-def _ece(cached: Scores, bins: int) -> Tensor:
-    return _ece_per_batch(cached, len(cached.correct), bins)
-
-
-def _ece_per_batch(cached: Scores, batch_size: int, bins: int) -> Tensor:
-    """The mean over consecutive batches of sum_m |B_m| / n |acc(B_m) - conf(B_m)|.
+def _calibration(cached: Scores, batch_size: int, bins: int) -> tuple[Tensor, Tensor]:
+    """The error of the whole set, and the mean of those of its consecutive batches.
 
     |B| |acc(B) - conf(B)| is the absolute sum of (correct - confidence) over B, so one running sum
-    a bin is all that is kept.
+    a batch and bin is all that is kept.
     """
     if batch_size < 1 or bins < 1:
         raise ValueError(f"batch_size and bins must be at least 1; got {batch_size} and {bins}.")
     confidence = cached.confidence
-    n, device = len(confidence), confidence.device
-    batch = torch.arange(n, device=device) // batch_size
+    *sets, n = confidence.shape
+    device = confidence.device
     batches = -(-n // batch_size)
     edges = torch.arange(1, bins, device=device, dtype=confidence.dtype) / bins
+    batch = torch.arange(n, device=device) // batch_size
     cell = batch * bins + torch.bucketize(confidence, edges)  # bins closed on the right
     # In float64 where there is one: a running float32 sum of 1e6 gaps is off in the third digit.
     wide = torch.float32 if device.type == "mps" else torch.float64
-    gaps = torch.zeros(batches * bins, dtype=wide, device=device)
-    gaps.index_add_(0, cell, (cached.correct - confidence).to(wide))
-    sizes = torch.bincount(batch, minlength=batches)
-    return (gaps.view(batches, bins).abs().sum(dim=1) / sizes).mean().to(confidence.dtype)
+    sums = torch.zeros(*sets, batches * bins, dtype=wide, device=device)
+    sums.scatter_add_(-1, cell, (cached.correct - confidence).to(wide))
+    gaps = sums.view(*sets, batches, bins)
+    sizes = (n - batch_size * torch.arange(batches, device=device)).clamp(max=batch_size)
+    whole = gaps.sum(dim=-2).abs().sum(dim=-1) / n
+    each = gaps.abs().sum(dim=-1) / sizes
+    return whole.to(confidence.dtype), each.mean(dim=-1).to(confidence.dtype)
 
 
 def _check(logits: Tensor, target: Tensor, temperature: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from penex import registry
+from penex import metrics, registry
 from penex.lab import environment, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, packed, ranks, schedule, seeds
@@ -227,7 +227,10 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
     steps = len(first.position.history)
     sizes = [len(b) for b in loop.cut(torch.arange(n), recipe.batch_size, first.learner.least)]
     rates = torch.stack([schedule.rates(m.run.recipe, steps) for m in members], dim=1)
-    rates = rates.to(device, first.learner.wide).unsqueeze(2)
+    rates = rates.to(first.learner.wide)
+    there = rates.to(device).unsqueeze(2)
+    distinct = list({m.run.seed: None for m in members})
+    place = torch.tensor([distinct.index(m.run.seed) for m in members], device=device)
     pack = Pack([m.learner for m in members], [m.data for m in members])
     pack.train(True)
     long = recipe.epochs * steps >= _WORTH_COMPILING
@@ -250,13 +253,16 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
                 member.record.add_time(share)
         clock = saved = time.monotonic()
 
+    def orders(epoch: int) -> Tensor:  # of each seed once: models share them
+        return torch.stack([seeds.order(seed, epoch, n) for seed in distinct])
+
+    upcoming = orders(first.position.epoch)
     while first.position.epoch < recipe.epochs and any(m.alive for m in members):
         epoch = first.position.epoch
-        orders = torch.stack([seeds.order(m.run.seed, epoch, n) for m in members]).to(device)
-        batches = torch.split(orders, sizes, dim=1)
+        batches = torch.split(upcoming.to(device)[place], sizes, dim=1)
         while first.position.step < steps:
             i = first.position.step
-            step(batches[i], rates[epoch * steps + i], history[i])
+            step(batches[i], there[epoch * steps + i], history[i])
             for member in members:
                 member.position.step = i + 1
             if i + 1 < steps and (hooks.stop() or time.monotonic() - saved >= hooks.save_seconds):
@@ -264,7 +270,9 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
                     save()
                 if hooks.stop():
                     raise Interrupted
-        _end_of_epoch(pack, members, history, rates[(epoch + 1) * steps - 1], hooks, clock)
+        upcoming = orders(epoch + 1)  # while a GPU still has steps to do
+        last_rates = rates[(epoch + 1) * steps - 1].tolist()
+        _end_of_epoch(pack, members, history, last_rates, hooks, clock)
         last = first.position.epoch == recipe.epochs
         if last or hooks.stop() or time.monotonic() - saved >= hooks.save_seconds:
             save()
@@ -286,30 +294,37 @@ def _end_of_epoch(
     pack: Pack,
     members: list[Member],
     history: Tensor,
-    rate: Tensor,
+    rates: list[float],
     hooks: training.Hooks,
     clock: float,
 ) -> None:
     """Look for divergence, then at the validation sets; write a line for each run."""
     steps = len(history)
-    good = torch.cat([history[..., 0].isfinite(), pack.theta.isfinite().all(1).unsqueeze(0)]).cpu()
     logits = pack.predict([m.data.val for m in members])
-    sees = logits.isfinite().flatten(1).all(1).cpu()
-    seen, rates = history.cpu(), rate.flatten().tolist()
+    targets = torch.stack([m.data.val.targets for m in members])
+    scores = metrics.scores_side_by_side(logits, targets, pack.temperature.view(-1, 1, 1))
+    found = metrics.summary(scores)
+    sound, sees = pack.theta.isfinite().all(1), logits.isfinite().flatten(1).all(1)
+    rest = torch.stack([x.to(history.dtype) for x in (sound, sees, *found.values())], dim=1)
+    # All that is to be known of all models, read from the device at once.
+    table = torch.cat([history.transpose(0, 1).flatten(1), rest], dim=1).cpu()
+    seen = table[:, : -rest.shape[1]].view(len(members), *history.shape[::2])
     for k, member in enumerate(members):
         done = member.position.epoch * steps
         member.position.epoch, member.position.step = member.position.epoch + 1, 0
         if not member.alive:
             continue
-        if not bool(good[:, k].all() & sees[k]):
-            wrong = good[:, k].logical_not().nonzero().flatten().tolist()
+        was_sound, saw, *values = table[k, -rest.shape[1] :].tolist()
+        wrong = seen[k, :, 0].isfinite().logical_not().nonzero().flatten().tolist()
+        if wrong or not was_sound or not saw:
             bad = min([*wrong, steps - 1])
-            outcome = loop.diverged(seen[bad, k], done + bad + 1, "" if wrong else loop.BLIND)
+            why = loop.BLIND if was_sound and not wrong else ""
+            outcome = loop.diverged(seen[k, bad], done + bad + 1, why)
             share = (time.monotonic() - clock) / len(members)
             training.finish(member.run, member.record, member.learner, member.data, outcome, share)
             member.alive = False
             continue
-        place = replace(member.position, history=seen[:, k])
-        line = loop.line(member.learner, member.data, place, rates[k], logits[k])
+        place = replace(member.position, history=seen[k])
+        line = loop.line(place, rates[k], dict(zip(found, values, strict=True)))
         member.record.add_metrics(line)
         hooks.epoch(member.run, line)

@@ -82,7 +82,12 @@ class Steps:
         if self.cuda and compiled:
             # For this pack's sizes alone: code for any size is slower.
             pack.compute = torch.compile(pack.compute, dynamic=False)  # type: ignore[method-assign]
-            pack.move = torch.compile(pack.move, dynamic=False)  # type: ignore[method-assign]
+            # Clipping is in place. Of a copy, which the compiler leaves out: it need not write the
+            # gradient back.
+            move = pack.move
+            pack.move = torch.compile(  # type: ignore[method-assign]
+                lambda grad, factors: move(grad.clone(), factors), dynamic=False
+            )
 
     def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """One step, as `Pack.step`."""

@@ -1,7 +1,5 @@
 """Evaluation: the logits of a part are computed once, and every metric comes from them."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -31,6 +29,6 @@ def scores_of(learner: Learner, logits: Tensor, part: Part) -> metrics.Scores:
     return metrics.scores(logits, part.targets, temperature=learner.loss.temperature)
 
 
-def numbers(values: dict[str, Tensor]) -> dict[str, Any]:
-    """Metrics as Python numbers."""
-    return {name: value.item() for name, value in values.items()}
+def numbers(values: dict[str, Tensor]) -> dict[str, float]:
+    """Metrics as Python numbers, read from the device at once."""
+    return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))

@@ -85,7 +85,7 @@ class Learner:
             view.copy_(parameter.detach())
             parameter.data = view
             parameter.grad = segment.of(self.grad)
-        self.update, self.slots = optimizers.make(recipe, self.theta)
+        self.optimizer, self.slots = optimizers.make(recipe, self.theta)
         self.count = self._constant(0.0)
         self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
         self.draws = draws(model)

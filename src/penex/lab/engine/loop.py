@@ -117,7 +117,8 @@ def fit(
             logits = logits_of(learner, data, data.val)
             blind = not bool(logits.isfinite().all())
             if not blind:
-                on_epoch(line(learner, data, position, rates[done + steps - 1].item(), logits))
+                validation = numbers(metrics.summary(scores_of(learner, logits, data.val)))
+                on_epoch(line(position, rates[done + steps - 1].item(), validation))
         if ranks.agree(blind, learner.device):
             return diverged(position.history[-1], done + steps, BLIND)
         wanted = ranks.agree(stop(), learner.device) and position.epoch < recipe.epochs
@@ -188,10 +189,9 @@ def diverged(row: Tensor, at: int, what: str = "") -> Outcome:
     return Outcome("diverged", at, f"{what} at step {at} ({rest}{rho})", seen)
 
 
-def line(learner: Learner, data: Data, position: Position, rate: float, logits: Tensor) -> Line:
-    """What is kept of an epoch: its history, and the metrics of the validation set's logits."""
+def line(position: Position, rate: float, validation: dict[str, float]) -> Line:
+    """What is kept of an epoch: its history, and the metrics of the validation set."""
     history, steps = position.history, len(position.history)
-    scores = scores_of(learner, logits, data.val)
     rho = history[-1, HISTORY.index("rho")].item()
     return {
         "epoch": position.epoch,
@@ -201,5 +201,5 @@ def line(learner: Learner, data: Data, position: Position, rate: float, logits: 
         "grad_norm": history[:, HISTORY.index("grad_norm")].mean().item(),
         "max_logit": history[:, HISTORY.index("max_logit")].amax().item(),
         "rho": None if math.isnan(rho) else rho,
-        "validation": numbers(metrics.summary(scores)),
+        "validation": validation,
     }

@@ -4,7 +4,7 @@ Every tensor may have axes before the last one, one model a row, with a learning
 The formulas are torch's (`tests/test_engine.py` compares them).
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -18,34 +18,63 @@ Slots = dict[str, Tensor]
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
 
 
-class Update(Protocol):
-    """An optimiser's step."""
+class Optimizer(Protocol):
+    """An optimiser's step, in two parts.
 
-    def __call__(
-        self, theta: Tensor, grad: Tensor, slots: Slots, lr: Tensor, count: Tensor
+    What is one number a model is apart: a compiler that saw how it is computed would compute it
+    again for every parameter, and a power in float64 costs as much as the rest of the step.
+    """
+
+    def factors(self, lr: Tensor, count: Tensor) -> tuple[Tensor, ...]:
+        """What `update` needs of the learning rate and the number of this step, from 1."""
+
+    def update(
+        self, theta: Tensor, grad: Tensor, slots: Slots, factors: tuple[Tensor, ...]
     ) -> None:
-        """Move theta against the gradient, in place. count is the number of this step, from 1."""
+        """Move theta against the gradient, in place."""
 
 
-def adam(weight_decay: float, *, decoupled: bool) -> Update:
-    """Adam, or AdamW if the weight decay is decoupled from the gradient."""
+@dataclass(frozen=True)
+class Adam:
+    """Adam, or AdamW if the weight decay is decoupled from the gradient.
 
-    def update(theta: Tensor, grad: Tensor, slots: Slots, lr: Tensor, count: Tensor) -> None:
+    Attributes:
+        weight_decay: 0 for none.
+        decoupled: whether it shrinks theta, and is not added to the gradient.
+        dtype: of theta.
+        fused: whether to use torch's kernel for the CPU.
+    """
+
+    weight_decay: float
+    decoupled: bool
+    dtype: torch.dtype
+    fused: bool
+
+    def factors(self, lr: Tensor, count: Tensor) -> tuple[Tensor, ...]:
+        """The learning rate; the step's number, or the two corrections of the averages."""
+        if self.fused:
+            return lr, count
+        size = (lr / (1 - _BETA1**count)).to(self.dtype)
+        root = (1 - _BETA2**count).sqrt().to(self.dtype)
+        return lr, size, root
+
+    def update(
+        self, theta: Tensor, grad: Tensor, slots: Slots, factors: tuple[Tensor, ...]
+    ) -> None:
+        """Move theta against the gradient, in place."""
+        lr, *rest = factors
         m, v = slots["exp_avg"], slots["exp_avg_sq"]
-        if weight_decay and decoupled:
-            theta.mul_(1 - lr * weight_decay)
-        elif weight_decay:
-            grad.add_(theta, alpha=weight_decay)
-        if theta.device.type == "cpu":
-            _fused(theta, grad, m, v, lr, count)
+        if self.weight_decay and self.decoupled:
+            theta.mul_(1 - lr * self.weight_decay)
+        elif self.weight_decay:
+            grad.add_(theta, alpha=self.weight_decay)
+        if self.fused:
+            _fused(theta, grad, m, v, lr, *rest)
             return
+        size, root = rest
         m.lerp_(grad, 1 - _BETA1)
         v.mul_(_BETA2).addcmul_(grad, grad, value=1 - _BETA2)
-        size = (lr / (1 - _BETA1**count)).to(theta.dtype)
-        root = (1 - _BETA2**count).sqrt().to(theta.dtype)
         theta.sub_(size * m / v.sqrt().div_(root).add_(_EPS))
-
-    return update
 
 
 def _fused(theta: Tensor, grad: Tensor, m: Tensor, v: Tensor, lr: Tensor, count: Tensor) -> None:
@@ -71,37 +100,51 @@ def _fused(theta: Tensor, grad: Tensor, m: Tensor, v: Tensor, lr: Tensor, count:
         )
 
 
-def sgd(weight_decay: float, momentum: float) -> Update:
+@dataclass(frozen=True)
+class SGD:
     """Stochastic gradient descent, with momentum if it is not 0."""
 
-    def update(theta: Tensor, grad: Tensor, slots: Slots, lr: Tensor, count: Tensor) -> None:
-        if weight_decay:
-            grad.add_(theta, alpha=weight_decay)
-        if momentum:
-            grad = slots["momentum"].mul_(momentum).add_(grad)
-        theta.sub_(lr.to(theta.dtype) * grad)
+    weight_decay: float
+    momentum: float
+    dtype: torch.dtype
 
-    return update
+    def factors(self, lr: Tensor, count: Tensor) -> tuple[Tensor, ...]:
+        """The learning rate."""
+        return (lr.to(self.dtype),)
+
+    def update(
+        self, theta: Tensor, grad: Tensor, slots: Slots, factors: tuple[Tensor, ...]
+    ) -> None:
+        """Move theta against the gradient, in place."""
+        if self.weight_decay:
+            grad.add_(theta, alpha=self.weight_decay)
+        if self.momentum:
+            grad = slots["momentum"].mul_(self.momentum).add_(grad)
+        theta.sub_(factors[0] * grad)
 
 
-_MAKE: dict[str, Callable[[Recipe], tuple[Update, tuple[str, ...]]]] = {
-    "adam": lambda r: (adam(r.weight_decay, decoupled=False), ("exp_avg", "exp_avg_sq")),
-    "adamw": lambda r: (adam(r.weight_decay, decoupled=True), ("exp_avg", "exp_avg_sq")),
-    "sgd": lambda r: (sgd(r.weight_decay, r.momentum), ("momentum",) if r.momentum else ()),
-}
-
-
-def make(recipe: Recipe, theta: Tensor) -> tuple[Update, Slots]:
+def make(recipe: Recipe, theta: Tensor) -> tuple[Optimizer, Slots]:
     """The recipe's optimiser and its slots, all zero, for parameters theta.
 
-    >>> update, slots = make(Recipe(epochs=1, lr=0.5, optimizer="sgd"), torch.zeros(2))
     >>> theta = torch.zeros(2)
-    >>> update(theta, torch.ones(2), slots, torch.tensor(0.5), torch.tensor(1.0))
+    >>> sgd, slots = make(Recipe(epochs=1, lr=0.5, optimizer="sgd"), theta)
+    >>> sgd.update(theta, torch.ones(2), slots, sgd.factors(torch.tensor(0.5), torch.tensor(1.0)))
     >>> theta
     tensor([-0.5000, -0.5000])
     """
-    update, names = _MAKE[recipe.optimizer](recipe)
-    return update, {name: torch.zeros_like(theta) for name in names}
+    optimizer: Optimizer
+    if recipe.optimizer == "sgd":
+        optimizer = SGD(recipe.weight_decay, recipe.momentum, theta.dtype)
+        names = ["momentum"] if recipe.momentum else []
+    else:
+        optimizer = Adam(
+            recipe.weight_decay,
+            decoupled=recipe.optimizer == "adamw",
+            dtype=theta.dtype,
+            fused=theta.device.type == "cpu",
+        )
+        names = ["exp_avg", "exp_avg_sq"]
+    return optimizer, {name: torch.zeros_like(theta) for name in names}
 
 
 def clip_(grad: Tensor, largest: float | None) -> Tensor:

@@ -54,7 +54,7 @@ class Pack:
         self.slots = {
             name: torch.stack([learner.slots[name] for learner in learners]) for name in first.slots
         }
-        self.update, _ = optimizers.make(first.recipe, self.theta[:1])
+        self.optimizer, _ = optimizers.make(first.recipe, self.theta[:1])
         self.count = first.count.clone()
         self.buffers = {
             name: torch.stack([dict(learner.module.named_buffers())[name] for learner in learners])
@@ -71,6 +71,8 @@ class Pack:
         self.families = packed_losses.families(
             [learner.loss for learner in learners], first.device, first.dtype
         )
+        temperatures = [learner.loss.temperature for learner in learners]
+        self.temperature = torch.tensor(temperatures, dtype=first.dtype, device=first.device)
         seeds = [learner.seed for learner in learners]
         self.seeds = torch.tensor(seeds, device=first.device)
         self.index = torch.stack([one.train.index for one in data])
@@ -148,7 +150,7 @@ class Pack:
         theta = self.theta.detach().requires_grad_()
         values, largest = self.compute(theta, rows)
         (grad,) = torch.autograd.grad(values.sum(), theta)
-        norm = self.move(grad, rate)
+        norm = self.move(grad, self.optimizer.factors(rate, self.count))
         rho = torch.full_like(values, torch.nan)
         for family in self.families:
             rho = rho.index_copy(0, family.place, family.rho().to(rho.dtype))
@@ -166,10 +168,10 @@ class Pack:
             values = values.index_copy(0, family.place, some)
         return values, logits.detach().abs().amax(dim=(1, 2))
 
-    def move(self, grad: Tensor, rate: Tensor) -> Tensor:
+    def move(self, grad: Tensor, factors: tuple[Tensor, ...]) -> Tensor:
         """Clip each gradient and move the parameters; the norms before."""
         norm = optimizers.clip_(grad, self.recipe.clip)
-        self.update(self.theta, grad, self.slots, rate, self.count)
+        self.optimizer.update(self.theta, grad, self.slots, factors)
         return norm
 
     def tensors(self) -> list[Tensor]:

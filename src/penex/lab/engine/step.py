@@ -44,7 +44,8 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
     for _ in micros[last + 1 :]:  # a loss that counts micro-batches must see the empty ones too
         learner.loss(logits.detach()[:0], data.train.targets[:0])
     norm = optimizers.clip_(learner.grad, learner.recipe.clip)
-    learner.update(learner.theta, learner.grad, learner.slots, rate, learner.count)
+    factors = learner.optimizer.factors(rate, learner.count)
+    learner.optimizer.update(learner.theta, learner.grad, learner.slots, factors)
     numbers = (torch.stack(values).sum(), norm, torch.stack(largest).amax(), learner.rho)
     row.copy_(torch.stack([number.to(row.dtype) for number in numbers]))
 
