@@ -10,6 +10,7 @@ from penex.lab.engine.step import HISTORY
 
 Step = Callable[[Tensor, Tensor, Tensor], None]
 
+_PARTS = ("compute", "factors", "move", "note")  # what is compiled of a pack's step
 _WARM_UPS = 3
 _PACKS = 1000  # that a process may compile for; a long study would else fall back to plain steps
 
@@ -80,14 +81,12 @@ class Steps:
         if self.cuda and fused and pack.how.dtype == torch.bfloat16:
             pack.how = pack.how._replace(fused=True)
         if self.cuda and compiled:
-            # For this pack's sizes alone: code for any size is slower.
-            pack.compute = torch.compile(pack.compute, dynamic=False)  # type: ignore[method-assign]
             # Clipping is in place. Of a copy, which the compiler leaves out: it need not write the
             # gradient back.
             move = pack.move
-            pack.move = torch.compile(  # type: ignore[method-assign]
-                lambda grad, factors: move(grad.clone(), factors), dynamic=False
-            )
+            pack.move = lambda grad, factors: move(grad.clone(), factors)  # type: ignore[method-assign]
+            for name in _PARTS:  # for this pack's sizes alone: code for any size is slower
+                setattr(pack, name, torch.compile(getattr(pack, name), dynamic=False))
 
     def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """One step, as `Pack.step`."""
@@ -115,6 +114,6 @@ class Steps:
                 self.pack.how = self.pack.how._replace(fused=False)
                 return self._capture(size)
             self.say(f"Steps are not captured: {first}")
-            for name in ("compute", "move"):
+            for name in _PARTS:
                 self.pack.__dict__.pop(name, None)
             return self.pack.step

@@ -150,12 +150,8 @@ class Pack:
         theta = self.theta.detach().requires_grad_()
         values, largest = self.compute(theta, rows)
         (grad,) = torch.autograd.grad(values.sum(), theta)
-        norm = self.move(grad, self.optimizer.factors(rate, self.count))
-        rho = torch.full_like(values, torch.nan)
-        for family in self.families:
-            rho = rho.index_copy(0, family.place, family.rho().to(rho.dtype))
-        seen = {"loss": values.detach(), "grad_norm": norm, "max_logit": largest, "rho": rho}
-        history.copy_(torch.stack([seen[name] for name in HISTORY], dim=1))
+        norm = self.move(grad, self.factors(rate))
+        self.note(history, loss=values.detach(), grad_norm=norm, max_logit=largest)
 
     def compute(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and the largest logit of each model's batch; moves the losses' states."""
@@ -167,6 +163,18 @@ class Pack:
             some = family.values(logits[family.place], targets[family.place])
             values = values.index_copy(0, family.place, some)
         return values, logits.detach().abs().amax(dim=(1, 2))
+
+    def factors(self, rate: Tensor) -> tuple[Tensor, ...]:
+        """What the optimiser needs of the rates and the number of this step."""
+        return self.optimizer.factors(rate, self.count)
+
+    def note(self, history: Tensor, **seen: Tensor) -> None:
+        """Write down a step's numbers, and the penalties after it."""
+        rho = torch.full_like(seen["loss"], torch.nan)
+        for family in self.families:
+            rho = rho.index_copy(0, family.place, family.rho().to(rho.dtype))
+        found = {**seen, "rho": rho}
+        history.copy_(torch.stack([found[name] for name in HISTORY], dim=1))
 
     def move(self, grad: Tensor, factors: tuple[Tensor, ...]) -> Tensor:
         """Clip each gradient and move the parameters; the norms before."""
