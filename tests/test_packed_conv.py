@@ -259,7 +259,7 @@ from penex.lab.engine import packed_conv as ours
 
 SHARED = {80: 166912, 86: 101376, 90: 232448}  # bytes that a program may have there
 STAGES = {
-    ours._forward: 2, ours._input_gradient: 1, ours._weight_gradient: 3, ours._narrow_gradient: 3
+    ours._forward: 2, ours._input_gradient: 1, ours._weight_gradient: 3, ours._narrow_gradient: 2
 }
 LARGEST = {"CIN": 64, "COUT": 128, "H": 8, "W": 8, "sc": 1}
 for arch in SHARED:
@@ -268,9 +268,9 @@ for arch in SHARED:
         for kernel, stages in STAGES.items():
             known = {
                 **sizes, "NARROW": narrow,
-                "BLOCK_P": ours._SUMMED if "part" in kernel.arg_names else ours._POOLED,
+                "BLOCK_P": 128 if narrow else 32 if "part" in kernel.arg_names else ours._POOLED,
                 "BLOCK_K": ours._row(sizes["CIN"]), "BLOCK_C": max(16, sizes["CIN"]),
-                "BLOCK_N": min(sizes["COUT"], ours._FILTERS), "CHUNK": ours._CHUNK,
+                "BLOCK_N": min(sizes["COUT"], ours._FILTERS), "CHUNK": 1024 if narrow else 256,
             }
             if kernel is ours._input_gradient:
                 known["BLOCK_K"] = known["BLOCK_N"]

@@ -365,7 +365,7 @@ for arch in (80, 90):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 4096, "BLOCKS": 3,
-                    "UNIT": not soft,
+                    "UNIT": not soft, "EXACT": kind == "*fp32",
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours._finish_kernel

@@ -232,9 +232,10 @@ class PENEX(PenalisedLoss):
                 self.reduction == "mean",
             )  # fmt: skip
         else:
-            rho, total = self.settle(sums[[0, 1, 3]].sum(1), torch.float32)
+            rho, total = self.settle(sums[:3].sum(1), torch.float32)
             total = total if self.reduction == "mean" else torch.ones_like(total)
-            numbers = torch.stack([torch.as_tensor(rho).to(total), total])
+            penalty = rho.to(total) if isinstance(rho, Tensor) else torch.full_like(total, rho)
+            numbers = torch.stack([penalty, total])
             value = sums[0] + numbers[0] * sums[1]
             value = value if self.reduction == "none" else value.sum() / total
         if not (logits.requires_grad and torch.is_grad_enabled()):

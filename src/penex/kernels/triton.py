@@ -1,6 +1,6 @@
 """PENEX on a GPU in three Triton kernels: one read of the logits forward, one and a write backward.
 
-`rows` sums each row: ex_i, se_i, the mass sum_j u_ij and its share of D (u: see `penex.targets`).
+`rows` sums each row: ex_i, se_i, its share of D and the mass sum_j u_ij (u: see `penex.targets`).
 `finish` sums the rows and moves rho, on the device. `gradient` reads the logits again:
 
     dL / df_ij = g_i / D (rho mass_i e(f_ij) - alpha u_ij e(-alpha f_ij)),
@@ -19,7 +19,7 @@ from torch import Tensor
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-_LARGEST_BLOCK = 4096
+_LARGEST_BLOCK = 2048
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -27,7 +27,7 @@ def power(n: int) -> int:
     """The power of two that holds n, within reason. Triton's own is several times slower.
 
     >>> power(3), power(17), power(10_000)
-    (16, 32, 4096)
+    (16, 32, 2048)
     """
     return min(_LARGEST_BLOCK, max(16, 1 << (n - 1).bit_length()))
 
@@ -36,23 +36,39 @@ def block_of(columns: int) -> tuple[int, int]:
     """How many columns a program reads at once, and by how many warps.
 
     >>> block_of(10), block_of(1000), block_of(128256)
-    ((16, 1), (1024, 4), (4096, 8))
+    ((16, 1), (1024, 4), (2048, 4))
     """
     block = power(columns)
-    return block, min(8, max(1, block // 256))
+    return block, min(4, max(1, block // 256))
+
+
+def _is_exact(logits: Tensor) -> bool:
+    """Whether exp must be good to the last bits; the interpreter's always is."""
+    return logits.dtype == torch.float32 and not INTERPRETED
 
 
 @triton.jit
-def _saturated(x, limit):  # type: ignore[no-untyped-def]
+def _exp(x, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """exp(x). A GPU's own is 2^(x log2 e) with the product rounded: exactly, that is added back."""
+    if EXACT:
+        x = tl.maximum(x, -128.0, propagate_nan=tl.PropagateNan.ALL)  # -inf less -inf is NaN
+        power = x * 1.44269502162933349609375
+        rest = tl.fma(x, 1.44269502162933349609375, -power) + x * 1.9259629911266175e-08
+        return tl.exp2(power) * (1.0 + 0.6931471805599453 * rest)
+    else:
+        return tl.exp(x)
+
+
+@triton.jit
+def _saturated(x, limit, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
     """exp(x) up to the limit, then its tangent."""
-    low = tl.minimum(x, limit, propagate_nan=tl.PropagateNan.ALL)
-    above = tl.where(x > limit, x - limit, 0.0)  # not x - low, which is NaN at -inf
-    return tl.exp(low) * (1.0 + above)
+    above = tl.where(x > limit, x - limit, 0.0)  # not x less the smaller, which is NaN at -inf
+    return _slope(x, limit, EXACT) * (1.0 + above)
 
 
 @triton.jit
-def _slope(x, limit):  # type: ignore[no-untyped-def]
-    return tl.exp(tl.minimum(x, limit, propagate_nan=tl.PropagateNan.ALL))
+def _slope(x, limit, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
+    return _exp(tl.minimum(x, limit, propagate_nan=tl.PropagateNan.ALL), EXACT)
 
 
 @triton.jit
@@ -89,7 +105,7 @@ def _spread(  # type: ignore[no-untyped-def]
 def _rows_kernel(  # type: ignore[no-untyped-def]
     logits, target, weight, out, rows, classes, row_step, step, target_row_step, target_step,
     alpha, limit, ignored, smoothing,
-    SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
+    EXACT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -110,12 +126,12 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
         columns = k * BLOCK + tl.arange(0, BLOCK)
         mask = columns < classes
         f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=-float("inf")).to(tl.float32)
-        sum_se += _saturated(f, limit)
+        sum_se += _saturated(f, limit, EXACT)
         if SPREAD:
             u = _spread(
                 columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED
             )
-            sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, limit), 0.0)
+            sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, limit, EXACT), 0.0)
             sum_u += u
     share = 1.0
     if not SOFT:
@@ -130,7 +146,7 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
     else:
         own = tl.load(x + safe * step).to(tl.float32)
         mass = share
-        ex = mass * _saturated(-alpha * own, limit)
+        ex = mass * _saturated(-alpha * own, limit, EXACT)
     se = tl.where(mass == 0, 0.0, mass * tl.sum(sum_se))
     ex = tl.where(mass == 0, 0.0, ex)
     if not SOFT:
@@ -139,8 +155,8 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
         mass = tl.where(wrong, float("nan"), mass)
     tl.store(out + row, ex)
     tl.store(out + rows + row, se)
-    tl.store(out + 2 * rows + row, mass)
-    tl.store(out + 3 * rows + row, share)
+    tl.store(out + 2 * rows + row, share)
+    tl.store(out + 3 * rows + row, mass)
 
 
 @triton.jit
@@ -157,7 +173,7 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
         mask = row < rows
         sum_ex += tl.load(sums + row, mask=mask, other=0.0)
         sum_se += tl.load(sums + rows + row, mask=mask, other=0.0)
-        sum_share += tl.load(sums + 3 * rows + row, mask=mask, other=0.0)
+        sum_share += tl.load(sums + 2 * rows + row, mask=mask, other=0.0)
     ex, se, total = tl.sum(sum_ex), tl.sum(sum_se), tl.sum(sum_share)
     left = ex + se
     if FIXED:
@@ -190,8 +206,8 @@ def _gradient_kernel(  # type: ignore[no-untyped-def]
     logits, target, weight, sums, grad, numbers, out, rows, classes,
     row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
     alpha, limit, smoothing,
-    UNIT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
-    BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, EXACT: tl.constexpr,
+    SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -201,18 +217,20 @@ def _gradient_kernel(  # type: ignore[no-untyped-def]
     y = tl.full((), -1, tl.int32)
     if not SOFT:
         y = _class(tl.load(q), classes)
-    mass = tl.load(sums + 2 * rows + row)
+    mass = tl.load(sums + 3 * rows + row)
     scale = 1.0 / tl.load(numbers + 1)
     if not UNIT:
         scale *= tl.load(grad + row * grad_step)
     f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=0.0).to(tl.float32)
-    slope = scale * tl.load(numbers) * mass * _slope(f, limit)
+    slope = scale * tl.load(numbers) * mass * _slope(f, limit, EXACT)
     if SPREAD:
         u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
-        slope -= tl.where(u != 0, scale * alpha * u * _slope(-alpha * f, limit), 0.0)
+        slope -= tl.where(u != 0, scale * alpha * u * _slope(-alpha * f, limit, EXACT), 0.0)
     else:
         own = tl.load(x + y.to(tl.int64) * step, mask=y >= 0, other=0.0).to(tl.float32)
-        slope -= tl.where(columns == y, scale * alpha * mass * _slope(-alpha * own, limit), 0.0)
+        slope -= tl.where(
+            columns == y, scale * alpha * mass * _slope(-alpha * own, limit, EXACT), 0.0
+        )
     slope = tl.where(mass == 0, 0.0, slope)
     place = out + row * out_row_step + columns.to(tl.int64) * out_step
     tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
@@ -227,7 +245,7 @@ def launch_rows(
     ignore_index: int,
     smoothing: float,
 ) -> Tensor:
-    """The sums of each row: ex, se, mass and its share of D, (4, N) in float32.
+    """The sums of each row: ex, se, its share of D and its mass, (4, N) in float32.
 
     Args:
         logits: (N, C) in one of `DTYPES`, with any strides.
@@ -247,8 +265,8 @@ def launch_rows(
             logits, target, logits if weight is None else weight, out, rows, classes,
             *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
             alpha, limit, ignore_index, smoothing,
-            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0,
-            BLOCKS=-(-classes // block), BLOCK=block, num_warps=warps,
+            EXACT=_is_exact(logits), SOFT=soft, WEIGHTED=weight is not None,
+            SPREAD=soft or smoothing > 0, BLOCKS=-(-classes // block), BLOCK=block, num_warps=warps,
         )  # fmt: skip
     return out
 
@@ -316,6 +334,7 @@ def launch_gradient(
             numbers if grad is None else grad, numbers, out,
             rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
             0 if grad is None or not grad.dim() else grad.stride(0), *out.stride(),
-            alpha, limit, smoothing, UNIT=grad is None, SOFT=soft, WEIGHTED=weight is not None,
-            SPREAD=soft or smoothing > 0, BLOCK=block, num_warps=warps,
+            alpha, limit, smoothing, UNIT=grad is None, EXACT=_is_exact(logits),
+            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
+            num_warps=warps,
         )  # fmt: skip

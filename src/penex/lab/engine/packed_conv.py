@@ -19,8 +19,6 @@ import triton.language as tl
 from torch import Tensor
 
 _POOLED = 64  # pooled pixels a program of `_forward`, 2x2 pixels one of `_input_gradient`
-_SUMMED = 32  # pooled pixels at a time in the gradients of weights
-_CHUNK = 256  # pooled pixels a program of them
 _ADDED = 1024  # sums a program of `_add_up`
 _FILTERS = 64  # that a program takes at most
 
@@ -77,10 +75,10 @@ def _forward(  # type: ignore[no-untyped-def]
         x01 = _taps(x, b, y, z + 1, k, real, sb, sc, sh, sw, H, W, CIN)
         x10 = _taps(x, b, y + 1, z, k, real, sb, sc, sh, sw, H, W, CIN)
         x11 = _taps(x, b, y + 1, z + 1, k, real, sb, sc, sh, sw, H, W, CIN)
-        a00 = tl.dot(x00, w, a00, input_precision="ieee")
-        a01 = tl.dot(x01, w, a01, input_precision="ieee")
-        a10 = tl.dot(x10, w, a10, input_precision="ieee")
-        a11 = tl.dot(x11, w, a11, input_precision="ieee")
+        a00 = tl.dot(x00, w, a00, input_precision="tf32x3")
+        a01 = tl.dot(x01, w, a01, input_precision="tf32x3")
+        a10 = tl.dot(x10, w, a10, input_precision="tf32x3")
+        a11 = tl.dot(x11, w, a11, input_precision="tf32x3")
     else:
         c = k[None, :]
         for s in range(9):
@@ -90,10 +88,10 @@ def _forward(  # type: ignore[no-untyped-def]
             x01 = _shifted(x, b, y, z, c, i, j + 1, real, sb, sc, sh, sw, H, W)
             x10 = _shifted(x, b, y, z, c, i + 1, j, real, sb, sc, sh, sw, H, W)
             x11 = _shifted(x, b, y, z, c, i + 1, j + 1, real, sb, sc, sh, sw, H, W)
-            a00 = tl.dot(x00, w, a00, input_precision="ieee")
-            a01 = tl.dot(x01, w, a01, input_precision="ieee")
-            a10 = tl.dot(x10, w, a10, input_precision="ieee")
-            a11 = tl.dot(x11, w, a11, input_precision="ieee")
+            a00 = tl.dot(x00, w, a00, input_precision="tf32x3")
+            a01 = tl.dot(x01, w, a01, input_precision="tf32x3")
+            a10 = tl.dot(x10, w, a10, input_precision="tf32x3")
+            a11 = tl.dot(x11, w, a11, input_precision="tf32x3")
     best, which = a00, tl.zeros((BLOCK_P, BLOCK_N), tl.int32)
     best, which = _larger(best, which, a01, 1)
     best, which = _larger(best, which, a10, 2)
@@ -189,7 +187,7 @@ def _through(  # type: ignore[no-untyped-def]
     i: tl.constexpr = 3 + down - 2 * (cell // 3) - q // 2
     j: tl.constexpr = 3 + right - 2 * (cell % 3) - q % 2
     if i >= 0 and i <= 2 and j >= 0 and j <= 2:
-        return tl.dot(g, w[i * 3 + j], total, input_precision="ieee")
+        return tl.dot(g, w[i * 3 + j], total, input_precision="tf32x3")
     else:
         return total
 
@@ -228,15 +226,15 @@ def _weight_gradient(  # type: ignore[no-untyped-def]
             left = tl.trans(tl.where(which == 2 * q, g, 0.0).to(g.dtype))
             right = tl.trans(tl.where(which == 2 * q + 1, g, 0.0).to(g.dtype))
             x0 = _shifted(x, b, y, z, c, q, -1, real, sb, sc, sh, sw, H, W)
-            t0 = tl.dot(left, x0, t0, input_precision="ieee")
+            t0 = tl.dot(left, x0, t0, input_precision="tf32x3")
             x1 = _shifted(x, b, y, z, c, q, 0, real, sb, sc, sh, sw, H, W)
-            t1 = tl.dot(left, x1, t1, input_precision="ieee")
-            t0 = tl.dot(right, x1, t0, input_precision="ieee")
+            t1 = tl.dot(left, x1, t1, input_precision="tf32x3")
+            t0 = tl.dot(right, x1, t0, input_precision="tf32x3")
             x2 = _shifted(x, b, y, z, c, q, 1, real, sb, sc, sh, sw, H, W)
-            t2 = tl.dot(left, x2, t2, input_precision="ieee")
-            t1 = tl.dot(right, x2, t1, input_precision="ieee")
+            t2 = tl.dot(left, x2, t2, input_precision="tf32x3")
+            t1 = tl.dot(right, x2, t1, input_precision="tf32x3")
             x3 = _shifted(x, b, y, z, c, q, 2, real, sb, sc, sh, sw, H, W)
-            t2 = tl.dot(right, x3, t2, input_precision="ieee")
+            t2 = tl.dot(right, x3, t2, input_precision="tf32x3")
     part += (chunk.to(tl.int64) * models + m) * (9 * CIN + 1) * COUT
     at = (s * 3 * CIN + c) * COUT + tl.trans(n)
     tl.store(part + at, t0)
@@ -274,7 +272,7 @@ def _narrow_gradient(  # type: ignore[no-untyped-def]
             # After the taps a column of ones: its product is the gradient of the bias.
             xq = tl.where(k[None, :] == 9 * CIN, 1.0, xq).to(xq.dtype)
             own = tl.trans(tl.where(which == q, g, 0.0).to(xq.dtype))
-            total = tl.dot(own, xq, total, input_precision="ieee")
+            total = tl.dot(own, xq, total, input_precision="tf32x3")
     part += (chunk * models + m) * (9 * CIN + 1) * COUT
     k = k[None, :]
     tl.store(part + k * COUT + tl.trans(n), total, mask=k <= 9 * CIN)
@@ -363,7 +361,8 @@ def _weight_op(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
     models, channels, batch, height, width = x.shape
     filters = grad.shape[4]
     pixels = batch * (height // 2) * (width // 2)
-    chunks = triton.cdiv(pixels, _CHUNK)
+    block_p, chunk = (128, 1024) if _is_narrow(channels) else (32, 256)
+    chunks = triton.cdiv(pixels, chunk)
     part = x.new_empty(chunks, models, 9 * channels + 1, filters, dtype=torch.float32)
     out = torch.empty_like(part[0])
     grad, code = grad.contiguous(), code.contiguous()
@@ -371,15 +370,15 @@ def _weight_op(x: Tensor, grad: Tensor, code: Tensor) -> Tensor:
         if _is_narrow(channels):
             _narrow_gradient[(chunks, models)](
                 x, grad, code, part, pixels, models, *x.stride(),
-                height, width, channels, filters, _SUMMED, _row(channels), _CHUNK,
-                num_warps=4, num_stages=3,
+                height, width, channels, filters, block_p, _row(channels), chunk,
+                num_warps=4, num_stages=2,
             )  # fmt: skip
         else:
             block_n = min(filters, _FILTERS)
             _weight_gradient[(3 * chunks * (filters // block_n), models)](
                 x, grad, code, part, pixels, models, *x.stride(),
-                height, width, channels, filters, _SUMMED, block_n, _CHUNK,
-                num_warps=4, num_stages=3,
+                height, width, channels, filters, block_p, block_n, chunk,
+                num_warps=4, num_stages=3 if x.itemsize == 2 else 1,
             )  # fmt: skip
         _add_up[(triton.cdiv(out.numel(), _ADDED),)](part, out, out.numel(), chunks, _ADDED)
     return out
