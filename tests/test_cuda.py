@@ -1,7 +1,9 @@
 """What only a GPU can show; skipped where there is none."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +205,7 @@ def test_a_captured_step_equals_an_eager_one(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_fused_step_agrees_with_the_layers(compiled: bool) -> None:
-    """Products in bfloat16, so within its rounding: losses, norms, and where a step leads."""
+    """Products in bfloat16: the fused step is as near to the exact one as the layers' is."""
     pytest.importorskip("triton")
     device = torch.device("cuda")
     task = noise("cnn", optimizer="sgd", matmul_precision="medium")
@@ -211,21 +213,26 @@ def test_a_fused_step_agrees_with_the_layers(compiled: bool) -> None:
     planned = [runs.plan(task, runs.LossSpec(name), seed) for seed, name in enumerate(names)]
     data = [training.data_of(run, device) for run in planned]
     rows = torch.arange(64, device=device).expand(len(names), -1).contiguous()
-    ends, said = [], list[str]()
-    for fused in (False, True):
+    ends, said = {}, list[str]()
+    for way in ("exact", "layers", "fused"):
         pairs = zip(planned, data, strict=True)
         pack = Pack([training.learner_of(run, one, device) for run, one in pairs], data)
         pack.train(True)
+        if way == "exact":
+            pack.how = pack.how._replace(dtype=torch.float32)
         before = pack.theta.clone()
-        step = Steps(pack, said.append, compiled=compiled, fused=fused)
-        assert pack.how.fused == fused
-        seen = torch.zeros(len(names), 4, dtype=torch.float64, device=device)
-        step(rows, torch.full((len(names), 1), 1e-3, dtype=torch.float64, device=device), seen)
-        ends.append((pack.theta - before, seen[:, :2].clone()))
+        with training.settings(replace(task.recipe, matmul_precision="highest"), device):
+            step = Steps(pack, said.append, compiled=compiled, fused=way == "fused")
+            assert pack.how.fused == (way == "fused")
+            seen = torch.zeros(len(names), 4, dtype=torch.float64, device=device)
+            step(rows, torch.full((len(names), 1), 1e-3, dtype=torch.float64, device=device), seen)
+        ends[way] = pack.theta - before, seen[:, :2].clone()
     assert not said
-    (plain, plain_seen), (fast, fast_seen) = ends
-    assert ((fast - plain).norm(dim=1) / plain.norm(dim=1)).max().item() <= 2e-2
-    torch.testing.assert_close(fast_seen, plain_seen, rtol=1e-2, atol=1e-3)
+    exact, exact_seen = ends["exact"]
+    off = {way: ((end - exact).norm(dim=1) / exact.norm(dim=1)) for way, (end, _) in ends.items()}
+    assert (off["fused"] <= 1.1 * off["layers"] + 1e-3).all()
+    assert off["fused"].max().item() <= 0.2  # a pixel that rounding makes the largest moves it
+    torch.testing.assert_close(ends["fused"][1], exact_seen, rtol=1e-2, atol=1e-3)
 
 
 def test_memory_that_runs_out_halves_the_pack(
@@ -236,8 +243,10 @@ def test_memory_that_runs_out_halves_the_pack(
     task = noise("resnet18", batch_size=32)
     planned = [runs.plan(task, runs.LossSpec("ce"), seed) for seed in range(10)]
     training.data_of(planned[0], device)
+    gc.collect()
     torch.cuda.empty_cache()
-    allowed = torch.cuda.memory_allocated() + 10 * 11_200_000 * 4 * 4  # 16 bytes a parameter
+    # What earlier tests' CUDA graphs keep, and 16 bytes a parameter.
+    allowed = torch.cuda.memory_reserved() + 10 * 11_200_000 * 4 * 4
     torch.cuda.set_per_process_memory_fraction(
         allowed / torch.cuda.get_device_properties(device).total_memory
     )

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from penex import cli, registry
 from penex.lab import packing, runs, tasks, training
 from penex.lab.engine import checkpoint, loop, packed, packed_layers, schedule, seeds
-from penex.lab.engine.captured import Steps
+from penex.lab.engine.captured import Steps, compile_parts
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import CannotPack, How
@@ -96,6 +97,28 @@ def test_a_packed_model_equals_the_one_alone(
         torch.testing.assert_close(ours.loss.state_dict()[name], value, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(history[place], row, rtol=1e-8, atol=1e-10, equal_nan=True)
     assert ours.count.item() == learner.count.item() == 100
+
+
+def test_a_compiled_step_equals_a_plain_one() -> None:
+    """Every loss; the partition of forward and backward is the one that GPUs get.
+
+    It may compute again in backward what forward moved: a loss's state must not have moved by then.
+    """
+    ends = []
+    for compiled in (False, True):
+        pack = Pack(*learners([planned(loss, 0, dtype="float64") for loss in STACKED]))
+        pack.train(True)
+        if compiled:
+            compile_parts(pack, "aot_eager_decomp_partition")
+        history = torch.zeros(len(pack), 4, dtype=torch.float64)
+        rate = torch.full((len(pack), 1), 1e-3, dtype=torch.float64)
+        for k in range(3):
+            rows = torch.arange(k, k + 32).expand(len(pack), 32).contiguous()
+            pack.step(rows, rate, history)
+        ends.append((pack.theta, history))
+    (plain, plain_seen), (other, other_seen) = ends
+    assert ((other - plain).norm(dim=1) / plain.norm(dim=1)).max().item() <= 1e-10
+    torch.testing.assert_close(other_seen, plain_seen, rtol=1e-8, atol=1e-10, equal_nan=True)
 
 
 def test_the_zero_sum_head_and_arguments_are_packed() -> None:
@@ -367,10 +390,12 @@ def test_a_pack_too_large_for_the_memory_is_halved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = [planned("ce", seed, batch_size=32, epochs=2) for seed in range(5)]
-    step_of, sizes = Pack.step, []
+    step_of, sizes, failed = Pack.step, [], list[weakref.ref[Pack]]()
 
     def step(pack: Pack, *arguments: Tensor) -> None:
+        assert not any(ref() for ref in failed)  # its memory is there for this one
         if len(pack) > 2:
+            failed.append(weakref.ref(pack))
             raise torch.OutOfMemoryError("CUDA out of memory.")
         sizes.append(len(pack))
         step_of(pack, *arguments)

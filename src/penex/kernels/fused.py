@@ -103,7 +103,7 @@ class Loss(torch.autograd.Function):
         ctx.save_for_backward(logits, target, weight, sums, numbers)
         ctx.options = options
         ctx.unit = None
-        if is_small(logits) and not (options.overwrite or torch.compiler.is_compiling()):
+        if not torch.compiler.is_compiling() and is_small(logits) and not options.overwrite:
             # Here it costs half of what it would on autograd's own thread. In float32, as the
             # factor that is still to come may be a scaler's.
             ctx.unit = torch.empty_like(logits, dtype=torch.float32)

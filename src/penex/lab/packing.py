@@ -1,5 +1,6 @@
 """Packs of runs: which fit together, how they are carried out, what each leaves."""
 
+import gc
 import math
 import sys
 import time
@@ -162,20 +163,7 @@ def _train_pack(
     done: Done,
 ) -> None:
     try:
-        with ExitStack() as stack:
-            stack.enter_context(training.settings(runs[0].recipe, device))
-            members = {_name(run): _member(run, out, device, stack) for run in runs}
-            for member in members.values():
-                member.record.join(names)
-            places = sorted({(m.position.epoch, m.position.step) for m in members.values()})
-            for place in places:  # runs of a broken pack that stopped at different steps
-                some = {
-                    name: member
-                    for name, member in members.items()
-                    if (member.position.epoch, member.position.step) == place
-                }
-                one = next(iter(some.values()))
-                _fit([some.get(name) or _stand_in(one, device) for name in names], hooks)
+        _train_members(runs, names, out, device, hooks)
     except CannotPack as reason:
         print(f"Not packed: {reason}.", file=sys.stderr)
         for run in runs:
@@ -183,20 +171,40 @@ def _train_pack(
     except torch.OutOfMemoryError:
         if len(names) == 1:
             raise
-        for run in runs:
-            record = Record.of(out, run.config)
-            if record.is_done:  # it ended before the memory did
-                done(run, record, False)
-        runs = [run for run in runs if not Record.of(out, run.config).is_done]
-        half = max(1, math.ceil(len(runs) / 2))
-        print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        for part in packs(runs, half):
-            _train_pack(part, [_name(run) for run in part], out, device, hooks, done)
-        return
+    left = [run for run in runs if not Record.of(out, run.config).is_done]
     for run in runs:
-        done(run, Record.of(out, run.config), False)
+        if run not in left:
+            done(run, Record.of(out, run.config), False)
+    if not left:
+        return
+    # Memory ran out, and the error that held on to the pack's is gone.
+    half = max(1, math.ceil(len(left) / 2))
+    print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    for part in packs(left, half):
+        _train_pack(part, [_name(run) for run in part], out, device, hooks, done)
+
+
+def _train_members(
+    runs: list[Run], names: list[str], out: Path, device: torch.device, hooks: training.Hooks
+) -> None:
+    """Train a pack's runs that are not done, the places of the others being kept."""
+    with ExitStack() as stack:
+        stack.enter_context(training.settings(runs[0].recipe, device))
+        members = {_name(run): _member(run, out, device, stack) for run in runs}
+        for member in members.values():
+            member.record.join(names)
+        places = sorted({(m.position.epoch, m.position.step) for m in members.values()})
+        for place in places:  # runs of a broken pack that stopped at different steps
+            some = {
+                name: member
+                for name, member in members.items()
+                if (member.position.epoch, member.position.step) == place
+            }
+            one = next(iter(some.values()))
+            _fit([some.get(name) or _stand_in(one, device) for name in names], hooks)
 
 
 def _member(run: Run, out: Path, device: torch.device, stack: ExitStack) -> Member:

@@ -57,6 +57,16 @@ class Captured:
         history.copy_(self.history)
 
 
+def compile_parts(pack: Pack, backend: str = "inductor") -> None:
+    """Compile what a pack's step consists of, for this pack's sizes: code for any is slower."""
+    # Clipping is in place. Of a copy, which the compiler leaves out: it need not write the
+    # gradient back.
+    move = pack.move
+    pack.move = lambda grad, factors: move(grad.clone(), factors)  # type: ignore[method-assign]
+    for name in _PARTS:
+        setattr(pack, name, torch.compile(getattr(pack, name), dynamic=False, backend=backend))
+
+
 class Steps:
     """A pack's step for any batch size: captured on CUDA, plain elsewhere or where that fails.
 
@@ -81,12 +91,7 @@ class Steps:
         if self.cuda and fused and pack.how.dtype == torch.bfloat16:
             pack.how = pack.how._replace(fused=True)
         if self.cuda and compiled:
-            # Clipping is in place. Of a copy, which the compiler leaves out: it need not write the
-            # gradient back.
-            move = pack.move
-            pack.move = lambda grad, factors: move(grad.clone(), factors)  # type: ignore[method-assign]
-            for name in _PARTS:  # for this pack's sizes alone: code for any size is slower
-                setattr(pack, name, torch.compile(getattr(pack, name), dynamic=False))
+            compile_parts(pack)
 
     def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """One step, as `Pack.step`."""

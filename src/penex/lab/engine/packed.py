@@ -148,30 +148,35 @@ class Pack:
         """
         self.count.add_(1)
         theta = self.theta.detach().requires_grad_()
-        values, largest = self.compute(theta, rows)
+        values, largest, moved = self.compute(theta, rows)
         (grad,) = torch.autograd.grad(values.sum(), theta)
         norm = self.move(grad, self.factors(rate))
-        self.note(history, loss=values.detach(), grad_norm=norm, max_logit=largest)
+        self.note(history, moved, loss=values.detach(), grad_norm=norm, max_logit=largest)
 
-    def compute(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and the largest logit of each model's batch; moves the losses' states."""
+    def compute(
+        self, theta: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor, list[packed_losses.State]]:
+        """The loss and the largest logit of each model's batch, and where it moves the losses."""
         x = self.inputs[self.index.gather(1, rows)]
         targets = self.targets.gather(1, rows)
         logits = self.logits(theta, x)
         values = torch.zeros(len(theta), dtype=logits.dtype, device=logits.device)
+        states = []
         for family in self.families:
-            some = family.values(logits[family.place], targets[family.place])
+            some, moved = family.values(logits[family.place], targets[family.place])
             values = values.index_copy(0, family.place, some)
-        return values, logits.detach().abs().amax(dim=(1, 2))
+            states.append(moved)
+        return values, logits.detach().abs().amax(dim=(1, 2)), states
 
     def factors(self, rate: Tensor) -> tuple[Tensor, ...]:
         """What the optimiser needs of the rates and the number of this step."""
         return self.optimizer.factors(rate, self.count)
 
-    def note(self, history: Tensor, **seen: Tensor) -> None:
-        """Write down a step's numbers, and the penalties after it."""
+    def note(self, history: Tensor, moved: list[packed_losses.State], **seen: Tensor) -> None:
+        """Move the losses, and write down a step's numbers and the penalties after it."""
         rho = torch.full_like(seen["loss"], torch.nan)
-        for family in self.families:
+        for family, state in zip(self.families, moved, strict=True):
+            family.keep(state)
             rho = rho.index_copy(0, family.place, family.rho().to(rho.dtype))
         found = {**seen, "rho": rho}
         history.copy_(torch.stack([found[name] for name in HISTORY], dim=1))

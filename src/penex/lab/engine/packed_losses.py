@@ -24,6 +24,8 @@ from penex.lab.engine.packed_layers import CannotPack
 from penex.loss import PENEX
 from penex.penalised import PenalisedLoss
 
+State = dict[str, Tensor]
+
 _SMALLEST_MISS = 1e-30
 _LOWEST_LOG = -1e9
 _EPS = 1e-12
@@ -70,9 +72,19 @@ class Family:
                 buffer = getattr(loss, name)
                 buffer.copy_(value.to(buffer.device))
 
-    def values(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of each model's batch, (m), from (m, B, K) logits; moves the state."""
-        return _VALUES[self.kind](self, logits, targets)
+    def values(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, State]:
+        """The mean loss of each model's batch, (m), from (m, B, K) logits; what it moves to where.
+
+        It is for `keep` to move it, after the backward pass: a compiled one may read a state that
+        was moved in the forward pass, and take it for what it was.
+        """
+        moved: State = {}
+        return _VALUES[self.kind](self, logits, targets, moved), moved
+
+    def keep(self, moved: State) -> None:
+        """Move the state."""
+        for name, value in moved.items():
+            self.state[name].copy_(value)
 
     def rho(self) -> Tensor:
         """The penalty weight of each model; NaN where there is none."""
@@ -118,74 +130,75 @@ def _own(values: Tensor, targets: Tensor) -> Tensor:
     return values.gather(2, targets.unsqueeze(2)).squeeze(2)
 
 
-def _cross_entropy(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _cross_entropy(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     return -_own(torch.log_softmax(logits, 2), targets).mean(1)
 
 
-def _label_smoothing(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _label_smoothing(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     log_p = torch.log_softmax(logits, 2)
     epsilon = family.numbers["epsilon"].unsqueeze(1)
     return -((1 - epsilon) * _own(log_p, targets) + epsilon * log_p.mean(2)).mean(1)
 
 
-def _confidence_penalty(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _confidence_penalty(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     log_p = torch.log_softmax(logits, 2)
     entropy = -(log_p.exp() * log_p.clamp(min=_LOWEST_LOG)).sum(2)
     return -(_own(log_p, targets) + family.numbers["lambda_"].unsqueeze(1) * entropy).mean(1)
 
 
-def _focal(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _focal(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     log_p = _own(torch.log_softmax(logits, 2), targets)
     miss = (-torch.expm1(log_p)).clamp(min=_SMALLEST_MISS)
     factor = miss ** family.numbers["gamma"].unsqueeze(1)
     return -((factor.detach() if family.detach else factor) * log_p).mean(1)
 
 
-def _z_loss(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _z_loss(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     log_se = torch.logsumexp(logits, 2)
     squares = family.numbers["lambda_"].unsqueeze(1) * log_se.square()
     return (log_se - _own(logits, targets) + squares).mean(1)
 
 
-def _log_penalty(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _log_penalty(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     limit = F.exp_limit(logits[0].numel(), logits.dtype)
     alpha, rho = (family.numbers[name].unsqueeze(1) for name in ("alpha", "rho"))
     ex = F.saturated_exp(-alpha * _own(logits, targets), limit)
     return (ex + rho * torch.logsumexp(logits, 2)).mean(1)
 
 
-def _penalised(family: Family, own: Tensor, se: Tensor, evidence: Tensor, scale: Tensor) -> Tensor:
+def _penalised(
+    family: Family, own: Tensor, se: Tensor, evidence: Tensor, scale: Tensor, moved: State
+) -> Tensor:
     """Own + rho SE, after one step of rho by the batch's sums (Algorithm 1)."""
     first = family.losses[0]
     assert isinstance(first, PenalisedLoss)
-    rho = family.state["rho"]
     if first.fixed_rho is not None:
         rho = family.numbers["fixed_rho"]  # the buffer may have rounded it
     else:
-        with torch.no_grad():
-            sums = evidence.sum(1), se.sum(1)
-            estimate = scale * sums[0] / (sums[1] + _EPS * se.shape[1])  # F.optimal_penalty
-            moved = F.update_penalty(
-                rho, estimate, first.ema, first.rho_min, first.rho_max, first.order
-            )
-            left = sums[0] + sums[1]
-            rho.copy_(torch.where(left.isfinite() & (left > 0), moved, rho))
-    return (own + rho.detach().clone().unsqueeze(1) * se).mean(1)
+        before = family.state["rho"]
+        sums = evidence.detach().sum(1), se.detach().sum(1)
+        estimate = scale * sums[0] / (sums[1] + _EPS * se.shape[1])  # F.optimal_penalty
+        rho = F.update_penalty(
+            before, estimate, first.ema, first.rho_min, first.rho_max, first.order
+        )
+        left = sums[0] + sums[1]
+        moved["rho"] = rho = torch.where(left.isfinite() & (left > 0), rho, before)
+    return (own + rho.unsqueeze(1) * se).mean(1)
 
 
-def _penex(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _penex(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     limit = F.exp_limit(logits[0].numel(), logits.dtype)
     alpha = family.numbers["alpha"]
     ex = F.saturated_exp(-alpha.unsqueeze(1) * _own(logits, targets), limit)
     se = F.saturated_exp(logits, limit).sum(2)
-    return _penalised(family, ex, se, ex, alpha)
+    return _penalised(family, ex, se, ex, alpha, moved)
 
 
-def _unnormalised(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _unnormalised(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     limit = F.exp_limit(logits[0].numel(), logits.dtype)
     se = F.saturated_exp(logits, limit).sum(2)
     one = torch.ones_like(se)
-    return _penalised(family, -_own(logits, targets), se, one, torch.ones_like(se[:, 0]))
+    return _penalised(family, -_own(logits, targets), se, one, torch.ones_like(se[:, 0]), moved)
 
 
 def _alpha(family: Family, classes: int) -> Tensor:
@@ -195,26 +208,24 @@ def _alpha(family: Family, classes: int) -> Tensor:
     return torch.full_like(given, 1 / (classes - 1)) if missing else given
 
 
-def _exponential(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _exponential(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     alpha = _alpha(family, logits.shape[2])
     return torch.exp(-alpha.unsqueeze(1) * _own(logits, targets)).mean(1)
 
 
-def _squared_penalty(family: Family, logits: Tensor, targets: Tensor) -> Tensor:
+def _squared_penalty(family: Family, logits: Tensor, targets: Tensor, moved: State) -> Tensor:
     violation = logits.sum(2).square().mean(1)
-    ex = _exponential(family, logits, targets)
+    ex = _exponential(family, logits, targets, moved)
     value = ex + family.numbers["rho"] / 2 * violation.square()
     if "lambda_" not in family.state:
         return value
-    lambda_ = family.state["lambda_"]
-    value = value + lambda_.clone() * violation
-    with torch.no_grad():
-        moved = lambda_ + family.numbers["rho"] / family.numbers["nu"] * violation
-        lambda_.copy_(torch.where(moved.isfinite(), moved, lambda_))
-    return value
+    before = family.state["lambda_"]
+    after = before + family.numbers["rho"] / family.numbers["nu"] * violation.detach()
+    moved["lambda_"] = torch.where(after.isfinite(), after, before)
+    return value + before * violation
 
 
-_VALUES: dict[type, Callable[[Family, Tensor, Tensor], Tensor]] = {
+_VALUES: dict[type, Callable[[Family, Tensor, Tensor, State], Tensor]] = {
     CrossEntropyLoss: _cross_entropy,
     LabelSmoothingLoss: _label_smoothing,
     ConfidencePenaltyLoss: _confidence_penalty,
