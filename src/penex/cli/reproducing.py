@@ -106,7 +106,7 @@ def _table1(
     for comparison, count in zip(comparisons, left, strict=True):
         listing = listing_of(comparison, out, training.command_line())
         kept = out / comparison.task.name / LISTING
-        if not count:  # how they were trained, not how they are read
+        if read_only or not count:  # how they were trained, not how they are read
             with suppress(OSError, ValueError, KeyError, TypeError):
                 listing["command"] = json.loads(kept.read_text())["command"]
         total = len(listing["runs"])

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penex.lab.records import Json
 from penex.lab.tasks import find
 from penex.report.results import METRICS, Metric, Results, Row
 from penex.report.statistics import Interval, mean_and_spread, paired_difference
 
+_PAPERS_PIXELS = 64  # of its files of PathMNIST
 CLOSE = 0.02  # accuracy: a baseline that misses the paper by more means a bug
 
 _TABLE = ("accuracy", "ece_per_batch", "cross_entropy", "brier")
@@ -110,6 +112,17 @@ def _best(
     )
 
 
+def _caveat(task: str, facts: Json) -> str:
+    """What keeps the levels of a task from being the paper's, as a sentence."""
+    pixels = facts.get("data", {}).get("pixels")
+    if task != "pathmnist" or pixels == _PAPERS_PIXELS:
+        return ""
+    return (
+        f" From files of {pixels} pixels scaled to 32; the paper's have {_PAPERS_PIXELS}. That is "
+        "another level for every loss, so read the leads and not the accuracies."
+    )
+
+
 def markdown(found: list[Results], command: str) -> str:
     """All claims as a document."""
     parts = [
@@ -126,9 +139,9 @@ def markdown(found: list[Results], command: str) -> str:
         lines = [
             f"## {find(results.task).title}",
             "",
-            f"{results.seeds} seeds; {facts['device']}, torch {facts['torch']}, Python "
+            f"{results.seeds_in_words}; {facts['device']}, torch {facts['torch']}, Python "
             f"{facts['python']}; {sum(times) / len(times):.0f} s a run. The command: "
-            f"`{results.command}`.",
+            f"`{results.command}`.{_caveat(results.task, facts)}",
             "",
             "| claim | paper | ours | verdict |",
             "|---|---|---|---|",

@@ -64,7 +64,7 @@ class Block:
 
     task: str
     title: str
-    seeds: int
+    seeds: str
     rows: list[tuple[Row, list[Cell]]]
 
 
@@ -76,7 +76,7 @@ def block(results: Results) -> Block:
     return Block(
         results.task,
         find(results.task).title,
-        results.seeds,
+        results.seeds_in_words,
         [(row, [_cell(row, name, sign, paper, best) for name, _, sign in SHOWN]) for row in rows],
     )
 
@@ -118,7 +118,7 @@ def text(blocks: list[Block]) -> str:
     """The table for a terminal."""
     lines = []
     for one in blocks:
-        lines += [f"{one.title}, {one.seeds} seeds", ""]
+        lines += [f"{one.title}, {one.seeds}", ""]
         table = [["loss", *(title for _, title, _ in SHOWN)]]
         for row, cells in one.rows:
             shown = [cell.text + ("*" if cell.best else "") for cell in cells]
@@ -136,7 +136,7 @@ def markdown(blocks: list[Block], command: str) -> str:
     parts = []
     for one in blocks:
         lines = [
-            f"**{one.title}, {one.seeds} seeds**",
+            f"**{one.title}, {one.seeds}**",
             "",
             "| loss | " + " | ".join(title for _, title, _ in SHOWN) + " |",
             "|---|" + "---|" * len(SHOWN),
@@ -154,7 +154,7 @@ def latex(blocks: list[Block]) -> str:
     for one in blocks:
         heads = " & ".join(f"${title}$" if "-" in title else title for _, title, _ in SHOWN)
         lines = [
-            f"% {one.title}, {one.seeds} seeds. {_RULE}",
+            f"% {one.title}, {one.seeds}. {_RULE}",
             f"\\begin{{tabular}}{{l{'c' * len(SHOWN)}}}",
             "\\toprule",
             f"Loss & {heads} \\\\".replace("$-ECE, per batch$", "$-$ECE, per batch"),
@@ -199,7 +199,7 @@ def write(folder: Path, found: list[Results], command: str) -> list[Path]:
             "heads": [title for _, title, _ in SHOWN],
             "blocks": [
                 {
-                    "title": f"{one.title}, {one.seeds} seeds",
+                    "title": f"{one.title}, {one.seeds}",
                     "rows": [{"name": tables.name(row), "cells": cells} for row, cells in one.rows],
                 }
                 for one in blocks

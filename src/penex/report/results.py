@@ -138,6 +138,24 @@ class Results:
         """How many seeds there are."""
         return max(len(row.done) + len(row.missing) for row in self.rows)
 
+    @property
+    def seeds_in_words(self) -> str:
+        """How many seeds there are, and which losses lack more.
+
+        >>> rows = [Row("ce", "CE", "ce", 8, done={0: {}, 1: {}}), Row("ex", "EX", "ex", 8)]
+        >>> Results(Path(), "digits", "", rows[:1]).seeds_in_words
+        '2 seeds'
+        >>> rows[0].missing.append(2), rows[1].missing.extend([0, 1, 2])
+        (None, None)
+        >>> Results(Path(), "digits", "", rows).seeds_in_words
+        '2 of 3 seeds (none of EX)'
+        """
+        most = max(len(row.done) for row in self.rows)
+        lacking = [row for row in self.rows if row.missing and len(row.done) < most]
+        words = [f"{len(row.done) or 'none'} of {row.title}" for row in lacking]
+        count = str(most) if most == self.seeds else f"{most} of {self.seeds}"
+        return f"{count} seeds" + (f" ({', '.join(words)})" if words else "")
+
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""
         return [row for row in self.rows if row.train_size == train_size]
