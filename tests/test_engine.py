@@ -3,6 +3,10 @@
 import copy
 import errno
 import math
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -488,6 +492,18 @@ def test_where_nothing_can_be_written_the_file_is_named(
     with pytest.raises(OSError, match="Read-only") as caught:
         files.write(tmp_path / "a.json", b"x")
     assert caught.value.filename == str(tmp_path / "a.json")
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """A real process that is gone; what a living one writes, here this one's parent, stays."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    stem = f".page[1].html.{platform.node()}"
+    for pid in (gone.pid, os.getppid()):
+        (tmp_path / f"{stem}.{pid}.tmp").write_bytes(b"half")
+    files.write(tmp_path / "page[1].html", b"whole")
+    assert (tmp_path / "page[1].html").read_bytes() == b"whole"
+    assert [path.name for path in tmp_path.glob(".*")] == [f"{stem}.{os.getppid()}.tmp"]
 
 
 def test_a_done_run_is_verified_where_nothing_can_be_written(

@@ -1,8 +1,10 @@
 """Files that are whole or absent: written beside their place, then renamed into it."""
 
+import glob
 import json
 import math
 import os
+import platform
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,19 +12,36 @@ from typing import Any
 
 def write(path: Path, content: bytes) -> None:
     """Write a file whole, or leave what was there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    stem = f".{path.name}.{platform.node()}"
+    beside = path.with_name(f"{stem}.{os.getpid()}.tmp")
     try:
         with beside.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+        for other in path.parent.glob(f"{glob.escape(stem)}.*.tmp"):
+            if not _is_alive(other.suffixes[-2]):  # it was killed while it wrote
+                other.unlink(missing_ok=True)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, there is nothing to remove
             beside.unlink(missing_ok=True)
         if isinstance(error, OSError):  # a full disk does not say which file
             error.filename = str(path)
         raise
+
+
+def _is_alive(suffix: str) -> bool:
+    """Whether a process of this machine lives, as far as one can ask; its number is a suffix."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(int(suffix[1:]), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError):  # someone else's, or no number at all
+        return True
+    return True
 
 
 def write_text(path: Path, text: str) -> None:
