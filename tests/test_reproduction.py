@@ -205,6 +205,22 @@ def test_a_baseline_that_misses_the_paper_would_be_a_bug() -> None:
             assert abs(cells[0].mean - cells[0].paper) <= 0.02
 
 
+def test_the_documents_say_what_the_records_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make claims` was run after the last change of the records, and the README has its table."""
+    shutil.copytree(RESULTS, tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "table1", "--read-only", "--out", "results"]
+    monkeypatch.setattr("sys.argv", ["penex", *words])
+    cli.main(words)
+    written = (tmp_path / "results" / "claims.md").read_text()
+    assert written == (RESULTS.parent / "docs" / "reproduction.md").read_text()
+    assert claims.leads([results.load(RESULTS / name) for name in reproduction.TABLE1]) in written
+    short = written.split("## ")[1].split("\n\n")[-2]
+    assert short in (RESULTS.parent / "README.md").read_text()
+
+
 def test_claims_are_judged_by_their_intervals() -> None:
     """Against statistics computed by hand from the records."""
     from scipy import stats
@@ -223,5 +239,7 @@ def test_claims_are_judged_by_their_intervals() -> None:
     best = said["PENEX has the best accuracy of the five losses"]
     assert "label smoothing" in best.ours
     document = claims.markdown([found], "penex reproduce table1")
-    assert document.count("\n| ") == 1 + len(said)
+    lead = f"**{np.mean(differences):+.3f}** [{low:+.3f}, {high:+.3f}]"
+    assert document.count(lead) == 1  # in short; a claim has it without the stars
+    assert document.count("\n| ") == 2 + 1 + len(said)
     assert "H200" in document

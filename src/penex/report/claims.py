@@ -12,6 +12,7 @@ _PAPERS_PIXELS = 64  # of its files of PathMNIST
 CLOSE = 0.02  # accuracy: a baseline that misses the paper by more means a bug
 
 _TABLE = ("accuracy", "ece_per_batch", "cross_entropy", "brier")
+_LEADS = ("accuracy", "cross_entropy", "brier")
 _BASELINES = ("ce", "label_smoothing", "confidence_penalty", "focal")
 
 
@@ -112,6 +113,27 @@ def _best(
     )
 
 
+def leads(found: list[Results]) -> str:
+    """A table of PENEX's leads over the two losses that people would take instead."""
+    rivals = {"ce": "cross-entropy", "label_smoothing": "label smoothing"}
+    metrics = [metric for metric in METRICS if metric.name in _LEADS]
+    head = [f"{metric.title}: over {rival}" for metric in metrics for rival in rivals.values()]
+    lines = ["| PENEX's lead, in | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+    for results in found:
+        rows = {row.loss: row for row in results.at(results.train_sizes[-1])}
+        if not {"penex", *rivals} <= {loss for loss, row in rows.items() if row.done}:
+            continue
+        cells = [_cell(_lead(m, rows["penex"], rows[rival])) for m in metrics for rival in rivals]
+        lines.append(f"| {find(results.task).title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(lead: Interval) -> str:
+    """Bold where the interval excludes zero."""
+    mean = f"{lead.mean:+.3f}" if _verdict(lead) == "unclear" else f"**{lead.mean:+.3f}**"
+    return f"{mean} [{lead.low:+.3f}, {lead.high:+.3f}]"
+
+
 def _caveat(task: str, facts: Json) -> str:
     """What keeps the levels of a task from being the paper's, as a sentence."""
     pixels = facts.get("data", {}).get("pixels")
@@ -130,7 +152,9 @@ def markdown(found: list[Results], command: str) -> str:
         + command
         + "`. Ours: mean ± standard deviation over seeds, or the seed-paired lead with its 95 % "
         "interval. A claim *holds* where that interval is above zero, *does not hold* where it is "
-        "below, and is *unclear* at our power where it includes zero."
+        "below, and is *unclear* at our power where it includes zero.",
+        "## In short\n\nSeed-paired leads with their 95 % intervals; above zero PENEX is better, "
+        "bold is beyond luck.\n\n" + leads(found),
     ]
     for results in found:
         record = next(results.records())
