@@ -256,11 +256,13 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from penex.lab.engine import conv_kernels as kernels
 from penex.lab.engine import packed_conv as ours
 
 SHARED = {80: 166912, 86: 101376, 90: 232448}  # bytes that a program may have there
 STAGES = {
-    ours._forward: 2, ours._input_gradient: 1, ours._weight_gradient: 3, ours._narrow_gradient: 2
+    kernels.forward: 2, kernels.input_gradient: 1, kernels.weight_gradient: 3,
+    kernels.narrow_gradient: 2,
 }
 LARGEST = {"CIN": 64, "COUT": 128, "H": 8, "W": 8, "sc": 1}
 for arch in SHARED:
@@ -273,9 +275,9 @@ for arch in SHARED:
                 "BLOCK_K": ours._row(sizes["CIN"]), "BLOCK_C": max(16, sizes["CIN"]),
                 "BLOCK_N": min(sizes["COUT"], ours._FILTERS), "CHUNK": 1024 if narrow else 256,
             }
-            if kernel is ours._input_gradient:
+            if kernel is kernels.input_gradient:
                 known["BLOCK_K"] = known["BLOCK_N"]
-            elif kernel is (ours._weight_gradient if narrow else ours._narrow_gradient):
+            elif kernel is (kernels.weight_gradient if narrow else kernels.narrow_gradient):
                 continue
             signature = {}
             for name in kernel.arg_names:

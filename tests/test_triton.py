@@ -334,20 +334,53 @@ def test_a_scaler_saves_gradients_that_float16_would_lose() -> None:
     assert logits.grad[:, 1:].float().sub(expected).abs().max() <= 1e-3 * expected
 
 
+@pytest.mark.parametrize("shape", [(4, 10), (2, 70_000)])
+def test_a_second_backward_pass_is_as_with_any_loss(shape: tuple[int, int]) -> None:
+    """Refused, or with retain_graph the same again, in small batches and in large ones."""
+    logits, target = batch(0, shape, torch.float32, "hard")
+    leaf = logits.requires_grad_()
+    value = penex.PENEX(impl="triton").to(DEVICE)(leaf, target)
+    first = torch.autograd.grad(value, leaf, retain_graph=True)[0]
+    second = torch.autograd.grad(value, leaf)[0]
+    torch.testing.assert_close(second, first, rtol=1e-6, atol=0)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(value, leaf)
+
+
+def test_what_the_kernels_would_misread_is_not_theirs() -> None:
+    """A view that is negated when read, targets in 8 bits, more rows or classes than they count."""
+    from penex.kernels import fused
+
+    loss = penex.PENEX(impl="triton").to(DEVICE)
+    pairs = torch.randn(3, 4, dtype=torch.complex64, device=DEVICE)
+    target = torch.tensor([0, 1, 3], device=DEVICE)
+    negated = pairs.conj().imag
+    assert negated.is_neg()
+    with pytest.raises(ValueError, match="cannot do this batch"):
+        loss(negated, target)
+    loss(negated.resolve_neg(), target)
+    soft = torch.ones(3, 4, device=DEVICE).to(torch.float8_e4m3fn)
+    with pytest.raises(ValueError, match="cannot do this batch"):
+        loss(negated.resolve_neg(), soft)
+    one = torch.zeros(1, 1, device=DEVICE)
+    assert fused.fits(one.expand(2**29 - 1, 2))
+    assert not fused.fits(one.expand(2**29, 2))
+    assert not fused.fits(one.expand(2, 2**28))
+
+
 def test_where_triton_does_not_run_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from penex.kernels import fused, triton
 
     def broken(*_: object) -> None:
         raise RuntimeError("Failed to find C compiler.\nMore of it.")
 
+    monkeypatch.setattr(fused, "WORKS", {})
     monkeypatch.setattr(triton, "launch_rows", broken)
-    fused.works.cache_clear()
     with pytest.warns(UserWarning, match=r"Triton does not run \(Failed to find C compiler\.\)"):
         assert not fused.works(torch.device(DEVICE))
     assert not fused.works(torch.device(DEVICE))  # from memory: a second warning is an error here
     monkeypatch.undo()
-    fused.works.cache_clear()
-    assert fused.works(torch.device(DEVICE))
+    assert fused._runs(torch.device(DEVICE))
 
 
 COMPILE = """
@@ -358,14 +391,18 @@ from penex.kernels import triton as ours
 
 POINTERS = {"logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value"}
 FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
+OPTIONS = (
+    (False, False, False, False), (False, False, False, True),
+    (False, True, True, True), (True, True, True, True),
+)
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
-        for soft, weighted, spread in ((False,) * 3, (False, True, True), (True,) * 3):
+        for soft, weighted, spread, unit in OPTIONS:
             for kernel in (ours._rows_kernel, ours._finish_kernel, ours._gradient_kernel):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
-                    "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 4096, "BLOCKS": 3,
-                    "UNIT": not soft, "EXACT": kind == "*fp32",
+                    "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
+                    "UNIT": unit, "EXACT": kind == "*fp32",
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours._finish_kernel

@@ -16,6 +16,7 @@ from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
 
+_SOFT = (torch.float32, torch.float16, torch.bfloat16)  # what targets may be for the kernels
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _PLAIN = (Tensor, nn.Parameter)
 _NEEDS = {
@@ -197,7 +198,7 @@ class PENEX(PenalisedLoss):
             )
             and (
                 (target.dtype == torch.int64 and target.shape == logits.shape[:1])
-                or (target.is_floating_point() and target.shape == logits.shape)
+                or (target.dtype in _SOFT and target.shape == logits.shape)
             )
             and (self.ignore_index < 0 or target.dim() == 1)
             and (
@@ -206,7 +207,10 @@ class PENEX(PenalisedLoss):
             )
             and 0 <= self.label_smoothing <= 1
             and _kernels().fits(logits)
-            and (torch.compiler.is_compiling() or not _is_transformed())
+            and (
+                torch.compiler.is_compiling()
+                or not (_is_transformed() or any(given.is_neg() for given in (logits, *others)))
+            )
         )
 
     def _fused(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -216,9 +220,7 @@ class PENEX(PenalisedLoss):
         weight = None if self.weight is None else self.weight.contiguous()
         limit = F.exp_limit(logits.numel(), torch.float32)
         overwrite = self.overwrite_logits and _is_disposable(logits)
-        rest = fused.Options(
-            self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite, logits.dtype
-        )
+        rest = fused.Options(self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite)
         sums = fused.rows(logits.detach(), target, weight, *rest[:4])
         if (
             self.reduction != "none"
@@ -284,9 +286,14 @@ def _kernels() -> Any:
 
 
 def _runs(device: torch.device) -> bool:
-    """Whether Triton runs on a GPU; while others record, only what is known is asked."""
-    busy = torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing()
-    works: bool = busy or _kernels().works(device)
+    """Whether Triton runs on a GPU, which one cannot try while a graph is recorded."""
+    if torch.compiler.is_compiling():
+        return True  # the compiler would not run without
+    works: bool
+    if torch.cuda.is_current_stream_capturing():
+        works = _kernels().WORKS.get(device, True)
+    else:
+        works = _kernels().works(device)
     return works
 
 

@@ -1,6 +1,5 @@
 """The Triton kernels as a loss that autograd, torch.compile and CUDA graphs can take."""
 
-import functools
 import warnings
 from typing import Any, NamedTuple
 
@@ -74,7 +73,6 @@ class Options(NamedTuple):
         ignore_index: the class index that takes a row out.
         smoothing: of the labels.
         overwrite: whether to write the gradient over the logits.
-        dtype: of the gradient.
     """
 
     alpha: float
@@ -82,7 +80,6 @@ class Options(NamedTuple):
     ignore_index: int
     smoothing: float
     overwrite: bool
-    dtype: torch.dtype
 
 
 class Loss(torch.autograd.Function):
@@ -129,10 +126,10 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     # A row's loss is a function of its own logits: its gradient is a factor.
     outer = grad.unsqueeze(1) if grad.dim() else grad
     again = torch.is_grad_enabled() or eager.is_batched(grad)
-    if ctx.unit is not None and not again:
-        out = torch.empty_like(ctx.unit, dtype=options.dtype)
-        return torch.mul(outer, ctx.unit, out=out)
     logits, target, weight, sums, numbers = ctx.saved_tensors
+    unit, ctx.unit = ctx.unit, None  # like saved tensors it is gone after one pass
+    if unit is not None and not again:
+        return torch.mul(outer, unit, out=torch.empty_like(logits))
     if again:
         return (outer * _gradient_again(logits, target, weight, numbers, options)).to(logits.dtype)
     out = logits.detach() if options.overwrite else torch.empty_like(logits)
@@ -142,16 +139,26 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     return out
 
 
-@functools.cache
+WORKS: dict[torch.device, bool] = {}  # as far as `works` was asked
+
+
 def works(device: torch.device) -> bool:
     """Whether Triton runs there: it needs a C compiler, and a GPU that it knows. Says if not."""
+    if device not in WORKS:
+        WORKS[device] = _runs(device)
+    return WORKS[device]
+
+
+def _runs(device: torch.device) -> bool:
     try:
         logits = torch.zeros(1, 1, device=device)
         triton.launch_rows(logits, logits.long().flatten(), None, 1.0, 1.0, -100, 0.0)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # the compiler and the driver fail in all kinds of ways
         first = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(
-            f"PENEX is slower than it could be: Triton does not run ({first}).", stacklevel=2
+            f"PENEX is slower than it could be: Triton does not run ({first}).", stacklevel=3
         )
         return False
     return True
@@ -185,4 +192,10 @@ def _gradient_again(
 
 def fits(logits: Tensor) -> bool:
     """Whether the kernels can read such logits: on a GPU, or in Triton's interpreter."""
-    return logits.dtype in triton.DTYPES and (logits.is_cuda or triton.INTERPRETED)
+    rows, classes = logits.shape
+    return (
+        logits.dtype in triton.DTYPES
+        and (logits.is_cuda or triton.INTERPRETED)
+        and rows < 2**29  # where the sums' places end
+        and classes <= triton.MOST_CLASSES
+    )

@@ -20,6 +20,7 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _LARGEST_BLOCK = 2048
+MOST_CLASSES = 65535 * _LARGEST_BLOCK  # programs that a GPU takes in the second direction
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -300,11 +301,12 @@ def launch_finish(
     value, numbers = sums.new_empty(()), sums.new_empty(2)
     rows = sums.shape[1]
     block = power(rows)
+    blocks = 1 << (-(-rows // block) - 1).bit_length()  # few kernels for any number of tokens
     with torch.cuda.device_of(sums):  # type: ignore[no-untyped-call]
         _finish_kernel[(1,)](
             sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
             FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
-            BLOCKS=-(-rows // block), BLOCK=block, num_warps=4,
+            BLOCKS=blocks, BLOCK=block, num_warps=4,
         )  # fmt: skip
     return value, numbers
 

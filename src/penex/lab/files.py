@@ -20,26 +20,28 @@ def write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-        for other in path.parent.glob(f"{glob.escape(stem)}.*.tmp"):
-            if not _is_alive(other.suffixes[-2]):  # it was killed while it wrote
-                other.unlink(missing_ok=True)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, there is nothing to remove
             beside.unlink(missing_ok=True)
         if isinstance(error, OSError):  # a full disk does not say which file
             error.filename = str(path)
         raise
+    for other in path.parent.glob(f"{glob.escape(stem)}.*.tmp"):
+        number = other.name[len(stem) + 1 : -len(".tmp")]
+        if number.isdecimal() and not _is_alive(int(number)):  # it was killed while it wrote
+            with suppress(OSError):
+                other.unlink(missing_ok=True)
 
 
-def _is_alive(suffix: str) -> bool:
-    """Whether a process of this machine lives, as far as one can ask; its number is a suffix."""
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this machine lives, as far as one can ask."""
     if os.name != "posix":
         return True
     try:
-        os.kill(int(suffix[1:]), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, ValueError):  # someone else's, or no number at all
+    except (OSError, OverflowError):  # someone else's, or no process's number
         return True
     return True
 

@@ -162,22 +162,25 @@ def _train_pack(
     hooks: training.Hooks,
     done: Done,
 ) -> None:
+    reason = ""
     try:
         _train_members(runs, names, out, device, hooks)
-    except CannotPack as reason:
-        print(f"Not packed: {reason}.", file=sys.stderr)
-        for run in runs:
-            training.train(run, out, device, hooks)
+    except CannotPack as error:
+        reason = str(error)
     except torch.OutOfMemoryError:
         if len(names) == 1:
             raise
+    # Errors hold on to a pack's memory: from here on they are gone.
+    if reason:
+        print(f"Not packed: {reason}.", file=sys.stderr)
+        for run in runs:
+            training.train(run, out, device, hooks)
     left = [run for run in runs if not Record.of(out, run.config).is_done]
     for run in runs:
         if run not in left:
             done(run, Record.of(out, run.config), False)
     if not left:
         return
-    # Memory ran out, and the error that held on to the pack's is gone.
     half = max(1, math.ceil(len(left) / 2))
     print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
     gc.collect()

@@ -137,7 +137,7 @@ def _cell(lead: Interval) -> str:
 def _caveat(task: str, facts: Json) -> str:
     """What keeps the levels of a task from being the paper's, as a sentence."""
     pixels = facts.get("data", {}).get("pixels")
-    if task != "pathmnist" or pixels == _PAPERS_PIXELS:
+    if task != "pathmnist" or pixels in (None, _PAPERS_PIXELS):
         return ""
     return (
         f" From files of {pixels} pixels scaled to 32; the paper's have {_PAPERS_PIXELS}. That is "

@@ -152,9 +152,14 @@ class Results:
         """
         most = max(len(row.done) for row in self.rows)
         lacking = [row for row in self.rows if row.missing and len(row.done) < most]
-        words = [f"{len(row.done) or 'none'} of {row.title}" for row in lacking]
+        words = [
+            f"{len(row.done) or 'none'} of {row.title}"
+            + (f" at {row.train_size:,}" if len(self.train_sizes) > 1 else "")
+            for row in lacking
+        ]
         count = str(most) if most == self.seeds else f"{most} of {self.seeds}"
-        return f"{count} seeds" + (f" ({', '.join(words)})" if words else "")
+        noun = "seed" if self.seeds == 1 else "seeds"
+        return f"{count} {noun}" + (f" ({', '.join(words)})" if words else "")
 
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""

@@ -107,7 +107,7 @@ class Steps:
         from torch._dynamo import config  # it takes a second
 
         try:
-            with config.patch(recompile_limit=_PACKS):
+            with config.patch(recompile_limit=_PACKS, accumulated_recompile_limit=_PACKS):
                 return Captured(self.pack, size)
         except torch.cuda.OutOfMemoryError:
             raise
