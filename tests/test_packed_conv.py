@@ -4,9 +4,6 @@ It needs Triton, and a GPU or its interpreter: `make test-triton` installs it an
 """
 
 import copy
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -18,7 +15,7 @@ from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import How
 from penex.lab.models.cnn import cnn
 
-from triton_here import DEVICE, MARKS
+from triton_here import DEVICE, MARKS, check_compiles
 
 pytest.importorskip("triton", reason="needs Triton: make test-triton")
 pytestmark = MARKS
@@ -301,8 +298,4 @@ print("compiled")
 
 def test_they_compile_and_fit_without_a_gpu() -> None:
     """For Ampere and Hopper; the widest layers that `fits` takes have room in shared memory."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment
-    )
-    assert done.stdout == "compiled\n", done.stderr[-2000:]
+    check_compiles(COMPILE)

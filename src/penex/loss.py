@@ -1,7 +1,6 @@
 """PENEX as a module: the thin shell around `penex.functional` in which rho lives."""
 
 import importlib.util
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -243,8 +242,11 @@ class PENEX(PenalisedLoss):
         if not (logits.requires_grad and torch.is_grad_enabled()):
             found: Tensor = value
             return found
-        apply: Callable[..., Tensor] = fused.Loss.apply
-        return apply(logits, (value,), target, weight, sums, numbers, rest)
+        arguments = logits, (value,), target, weight, sums, numbers, rest
+        if torch.compiler.is_compiling():
+            found = fused.Loss.apply(*arguments)
+            return found
+        return eager.apply(fused.Loss, *arguments)
 
     def _step(self, batch: eager.Sums) -> float:
         """What `_penalty` does for a usable batch, in Python's numbers."""

@@ -11,7 +11,6 @@ the plain formula, which covers everything.
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -110,8 +109,13 @@ def loss(logits: Tensor, batch: Sums, alpha: float, rho: float, divisor: float) 
     """(sum ex + rho sum se) / divisor, with its gradient if one is asked for."""
     if not (logits.requires_grad and torch.is_grad_enabled()):
         return _value(batch, rho, divisor)
-    apply: Callable[..., Tensor] = _Loss.apply
-    return apply(logits, (batch, alpha, rho, divisor))
+    return apply(_Loss, logits, (batch, alpha, rho, divisor))
+
+
+def apply(kind: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+    """What kind.apply does where no transform is active, without asking again whether one is."""
+    found: Tensor = super(torch.autograd.Function, kind).apply(*arguments)  # type: ignore[misc]
+    return found
 
 
 def _value(batch: Sums, rho: float, divisor: float) -> Tensor:
@@ -124,19 +128,20 @@ class _Loss(torch.autograd.Function):
         batch, alpha, rho, divisor = given
         batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
         # Only a second backward pass, or a derivative of this one, reads the logits again.
-        ctx.save_for_backward(logits, batch.label, batch.own)
-        ctx.powers = batch.powers
+        ctx.save_for_backward(logits, batch.label)
+        ctx.parts = batch.powers, batch.own
         ctx.rest = batch.mass, alpha, rho / divisor, divisor
         return _value(batch, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        logits, index, own = ctx.saved_tensors
-        gradient: Tensor | None = ctx.powers
-        if gradient is None or torch.is_grad_enabled() or is_batched(grad):
+        logits, index = ctx.saved_tensors
+        parts: tuple[Tensor, Tensor] | None = ctx.parts
+        if parts is None or torch.is_grad_enabled() or is_batched(grad):
             unit = _gradient_again(logits, index, *ctx.rest)
             return (grad * unit).to(logits.dtype), None
-        ctx.powers = None  # the exponentials become the gradient, and it is nobody else's then
+        ctx.parts = None  # the exponentials become the gradient, and it is nobody else's then
+        gradient, own = parts
         mass, _, scale, _ = ctx.rest
         gradient.mul_(scale)
         if mass is not None:
