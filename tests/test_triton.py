@@ -278,7 +278,7 @@ def test_it_compiles_as_one_graph(options: dict[str, Any]) -> None:
 
 def test_the_operators_keep_their_promises() -> None:
     """Schemas, fake results and mutation, by torch's own checker."""
-    from penex.kernels import fused, triton
+    from penex.kernels import fused, launch
 
     logits, target = batch(0, (4, 3), torch.float32, "hard")
     weight = torch.rand(3, device=DEVICE)
@@ -289,7 +289,7 @@ def test_the_operators_keep_their_promises() -> None:
     rho = torch.tensor(0.2, device=DEVICE)
     step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True)
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
-    _, numbers = triton.launch_finish(*step)
+    _, numbers = launch.finish(*step)
     grad = torch.ones((), device=DEVICE)
     rest = (logits, target, weight, sums, grad, numbers, 0.1, 60.0, 0.0)
     torch.library.opcheck(fused._gradient_op, rest, test_utils=checks)
@@ -360,24 +360,24 @@ def test_what_the_kernels_would_misread_is_not_theirs() -> None:
     with pytest.raises(ValueError, match="cannot do this batch"):
         loss(negated.resolve_neg(), soft)
     one = torch.zeros(1, 1, device=DEVICE)
-    assert fused.fits(one.expand(2**29 - 1, 2))
-    assert not fused.fits(one.expand(2**29, 2))
-    assert not fused.fits(one.expand(2, 2**28))
+    assert fused.fits(one.expand(2**29 - 1, 2), target)
+    assert not fused.fits(one.expand(2**29, 2), target)
+    assert not fused.fits(one.expand(2, 2**28), target)
 
 
 def test_where_triton_does_not_run_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penex.kernels import fused, triton
+    from penex.kernels import fused, launch
 
     def broken(*_: object) -> None:
         raise RuntimeError("Failed to find C compiler.\nMore of it.")
 
-    monkeypatch.setattr(fused, "WORKS", {})
-    monkeypatch.setattr(triton, "launch_rows", broken)
+    monkeypatch.setattr(fused, "_WORKS", {})
+    monkeypatch.setattr(launch, "rows", broken)
     with pytest.warns(UserWarning, match=r"Triton does not run \(Failed to find C compiler\.\)"):
         assert not fused.works(torch.device(DEVICE))
     assert not fused.works(torch.device(DEVICE))  # from memory: a second warning is an error here
     monkeypatch.undo()
-    assert fused._runs(torch.device(DEVICE))
+    assert fused._tried(torch.device(DEVICE))
 
 
 COMPILE = """
@@ -395,14 +395,14 @@ OPTIONS = (
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
         for soft, weighted, spread, unit in OPTIONS:
-            for kernel in (ours._rows_kernel, ours._finish_kernel, ours._gradient_kernel):
+            for kernel in (ours.rows, ours.finish, ours.gradient):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
                     "UNIT": unit, "EXACT": kind == "*fp32",
                 }
                 signature, constants = {}, {}
-                finish = kernel is ours._finish_kernel
+                finish = kernel is ours.finish
                 for name in kernel.arg_names:
                     if name in known:
                         signature[name], constants[name] = "constexpr", known[name]
@@ -410,7 +410,7 @@ for arch in (80, 90):
                         signature[name] = "*fp32" if soft else "*i64"
                     elif name in POINTERS:
                         same = name in ("logits", "out") and not finish
-                        rows = kernel is ours._rows_kernel and name == "out"
+                        rows = kernel is ours.rows and name == "out"
                         signature[name] = kind if same and not rows else "*fp32"
                     else:
                         signature[name] = "fp32" if name in FLOATS else "i32"

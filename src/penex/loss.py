@@ -15,7 +15,6 @@ from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
 
-_SOFT = (torch.float32, torch.float16, torch.bfloat16)  # what targets may be for the kernels
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _PLAIN = (Tensor, nn.Parameter)
 _NEEDS = {
@@ -151,8 +150,8 @@ class PENEX(PenalisedLoss):
             return "triton"
         if self.impl == "auto":
             # `penex bench` found it the fastest on a GPU at every size.
-            fast = logits.is_cuda and self._is_fusible(logits, target) and _runs(logits.device)
-            return "triton" if fast else "reference"
+            fast = logits.is_cuda and self._is_fusible(logits, target)
+            return "triton" if fast and _kernels().works(logits.device) else "reference"
         raise ValueError(f"impl={self.impl!r} cannot do this batch: {_NEEDS[self.impl]}")
 
     def _is_common(self, logits: Tensor, target: Tensor) -> bool:
@@ -197,7 +196,7 @@ class PENEX(PenalisedLoss):
             )
             and (
                 (target.dtype == torch.int64 and target.shape == logits.shape[:1])
-                or (target.dtype in _SOFT and target.shape == logits.shape)
+                or (target.is_floating_point() and target.shape == logits.shape)
             )
             and (self.ignore_index < 0 or target.dim() == 1)
             and (
@@ -205,7 +204,7 @@ class PENEX(PenalisedLoss):
                 or (self.weight.shape == classes and self.weight.dtype == logits.dtype)
             )
             and 0 <= self.label_smoothing <= 1
-            and _kernels().fits(logits)
+            and _kernels().fits(logits, target)
             and (
                 torch.compiler.is_compiling()
                 or not (_is_transformed() or any(given.is_neg() for given in (logits, *others)))
@@ -227,6 +226,7 @@ class PENEX(PenalisedLoss):
             and self.rho.dtype == torch.float32
             and not (self.training and self.shares_batches())
         ):
+            value: Tensor
             value, numbers = fused.finish(
                 sums, self.rho, self.alpha, self.ema, self.rho_min, self.rho_max,
                 self.fixed_rho or 0.0, self.training, self.order == "listing",
@@ -240,12 +240,11 @@ class PENEX(PenalisedLoss):
             value = sums[0] + numbers[0] * sums[1]
             value = value if self.reduction == "none" else value.sum() / total
         if not (logits.requires_grad and torch.is_grad_enabled()):
-            found: Tensor = value
-            return found
+            return value
         arguments = logits, (value,), target, weight, sums, numbers, rest
         if torch.compiler.is_compiling():
-            found = fused.Loss.apply(*arguments)
-            return found
+            value = fused.Loss.apply(*arguments)
+            return value
         return eager.apply(fused.Loss, *arguments)
 
     def _step(self, batch: eager.Sums) -> float:
@@ -285,18 +284,6 @@ def _kernels() -> Any:
     from penex.kernels import fused
 
     return fused
-
-
-def _runs(device: torch.device) -> bool:
-    """Whether Triton runs on a GPU, which one cannot try while a graph is recorded."""
-    if torch.compiler.is_compiling():
-        return True  # the compiler would not run without
-    works: bool
-    if torch.cuda.is_current_stream_capturing():
-        works = _kernels().WORKS.get(device, True)
-    else:
-        works = _kernels().works(device)
-    return works
 
 
 def _is_disposable(logits: Tensor) -> bool:

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from penex import functional as F
 from penex import targets
-from penex.kernels import eager, triton
+from penex.kernels import eager, launch
 
 _SMALL = 2**16  # logits
 
 # As operators: torch.compile sees one node each, and traces through the code around them.
 
-_rows_op = torch.library.custom_op("penex::rows", triton.launch_rows, mutates_args=())
-_finish_op = torch.library.custom_op("penex::finish", triton.launch_finish, mutates_args=("rho",))
+_rows_op = torch.library.custom_op("penex::rows", launch.rows, mutates_args=())
+_finish_op = torch.library.custom_op("penex::finish", launch.finish, mutates_args=("rho",))
 
 
 @torch.library.custom_op("penex::gradient", mutates_args=())
@@ -31,9 +31,7 @@ def _gradient_op(
     smoothing: float,
 ) -> Tensor:
     out = torch.empty_like(logits)
-    triton.launch_gradient(
-        logits, target, weight, sums, grad, numbers, out, alpha, limit, smoothing
-    )
+    launch.gradient(logits, target, weight, sums, grad, numbers, out, alpha, limit, smoothing)
     return out
 
 
@@ -53,15 +51,13 @@ def _(logits: Tensor, *_: Any) -> Tensor:
 
 
 def rows(*given: Any) -> Tensor:
-    """`triton.launch_rows`; one node of the graph while torch.compile looks on."""
-    launch = _rows_op if torch.compiler.is_compiling() else triton.launch_rows
-    return launch(*given)
+    """`launch.rows`; one node of the graph while torch.compile looks on."""
+    return (_rows_op if torch.compiler.is_compiling() else launch.rows)(*given)
 
 
 def finish(*given: Any) -> tuple[Tensor, Tensor]:
-    """`triton.launch_finish`; one node of the graph while torch.compile looks on."""
-    launch = _finish_op if torch.compiler.is_compiling() else triton.launch_finish
-    return launch(*given)
+    """`launch.finish`; one node of the graph while torch.compile looks on."""
+    return (_finish_op if torch.compiler.is_compiling() else launch.finish)(*given)
 
 
 class Options(NamedTuple):
@@ -104,7 +100,7 @@ class Loss(torch.autograd.Function):
             # Here it costs half of what it would on autograd's own thread. In float32, as the
             # factor that is still to come may be a scaler's.
             ctx.unit = torch.empty_like(logits, dtype=torch.float32)
-            triton.launch_gradient(
+            launch.gradient(
                 logits, target, weight, sums, None, numbers, ctx.unit,
                 options.alpha, options.limit, options.smoothing,
             )  # fmt: skip
@@ -133,26 +129,33 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     if again:
         return (outer * _gradient_again(logits, target, weight, numbers, options)).to(logits.dtype)
     out = logits.detach() if options.overwrite else torch.empty_like(logits)
-    triton.launch_gradient(logits, target, weight, sums, grad, numbers, out, *rest)
+    launch.gradient(logits, target, weight, sums, grad, numbers, out, *rest)
     if options.overwrite:  # whoever else has saved the logits is told by autograd
         torch.autograd.graph.increment_version(logits)
     return out
 
 
-WORKS: dict[torch.device, bool] = {}  # as far as `works` was asked
+_WORKS: dict[torch.device, bool] = {}
 
 
 def works(device: torch.device) -> bool:
-    """Whether Triton runs there: it needs a C compiler, and a GPU that it knows. Says if not."""
-    if device not in WORKS:
-        WORKS[device] = _runs(device)
-    return WORKS[device]
+    """Whether Triton runs there: it needs a C compiler, and a GPU that it knows. Says if not.
+
+    It is tried once, and not while a graph is recorded; a compiler would not run without it.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    if device not in _WORKS:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return True
+        _WORKS[device] = _tried(device)
+    return _WORKS[device]
 
 
-def _runs(device: torch.device) -> bool:
+def _tried(device: torch.device) -> bool:
     try:
         logits = torch.zeros(1, 1, device=device)
-        triton.launch_rows(logits, logits.long().flatten(), None, 1.0, 1.0, -100, 0.0)
+        launch.rows(logits, logits.long().flatten(), None, 1.0, 1.0, -100, 0.0)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # the compiler and the driver fail in all kinds of ways
@@ -190,12 +193,13 @@ def _gradient_again(
     return found
 
 
-def fits(logits: Tensor) -> bool:
-    """Whether the kernels can read such logits: on a GPU, or in Triton's interpreter."""
+def fits(logits: Tensor, target: Tensor) -> bool:
+    """Whether the kernels can read (N, C) logits and targets: on a GPU, or in the interpreter."""
     rows, classes = logits.shape
     return (
-        logits.dtype in triton.DTYPES
-        and (logits.is_cuda or triton.INTERPRETED)
+        logits.dtype in launch.DTYPES
+        and target.dtype in (torch.int64, *launch.DTYPES)
+        and (logits.is_cuda or launch.INTERPRETED)
         and rows < 2**29  # where the sums' places end
-        and classes <= triton.MOST_CLASSES
+        and classes <= launch.MOST_CLASSES
     )

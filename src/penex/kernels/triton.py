@@ -10,42 +10,8 @@ order, so that the same batch gives the same bits. A target that is no class (an
 makes its row NaN, which reaches the loss; no address is ever computed from it.
 """
 
-import os
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-_LARGEST_BLOCK = 2048
-MOST_CLASSES = 65535 * _LARGEST_BLOCK  # programs that a GPU takes in the second direction
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def power(n: int) -> int:
-    """The power of two that holds n, within reason. Triton's own is several times slower.
-
-    >>> power(3), power(17), power(10_000)
-    (16, 32, 2048)
-    """
-    return min(_LARGEST_BLOCK, max(16, 1 << (n - 1).bit_length()))
-
-
-def block_of(columns: int) -> tuple[int, int]:
-    """How many columns a program reads at once, and by how many warps.
-
-    >>> block_of(10), block_of(1000), block_of(128256)
-    ((16, 1), (1024, 4), (2048, 4))
-    """
-    block = power(columns)
-    return block, min(4, max(1, block // 256))
-
-
-def _is_exact(logits: Tensor) -> bool:
-    """Whether exp must be good to the last bits; the interpreter's always is."""
-    return logits.dtype == torch.float32 and not INTERPRETED
 
 
 @triton.jit
@@ -103,12 +69,13 @@ def _spread(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _rows_kernel(  # type: ignore[no-untyped-def]
+def rows(  # type: ignore[no-untyped-def]
     logits, target, weight, out, rows, classes, row_step, step, target_row_step, target_step,
     alpha, limit, ignored, smoothing,
     EXACT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The sums of one row."""
     row = tl.program_id(0).to(tl.int64)
     x = logits + row * row_step
     q = target + row * target_row_step
@@ -161,11 +128,12 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _finish_kernel(  # type: ignore[no-untyped-def]
+def finish(  # type: ignore[no-untyped-def]
     sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
     FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The loss from the rows' sums, and the step of rho."""
     sum_ex = tl.zeros((BLOCK,), tl.float32)
     sum_se = tl.zeros((BLOCK,), tl.float32)
     sum_share = tl.zeros((BLOCK,), tl.float32)
@@ -203,13 +171,14 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _gradient_kernel(  # type: ignore[no-untyped-def]
+def gradient(  # type: ignore[no-untyped-def]
     logits, target, weight, sums, grad, numbers, out, rows, classes,
     row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
     alpha, limit, smoothing,
     UNIT: tl.constexpr, EXACT: tl.constexpr,
     SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of some logits of one row."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < classes
@@ -235,108 +204,3 @@ def _gradient_kernel(  # type: ignore[no-untyped-def]
     slope = tl.where(mass == 0, 0.0, slope)
     place = out + row * out_row_step + columns.to(tl.int64) * out_step
     tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
-
-
-def launch_rows(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    alpha: float,
-    limit: float,
-    ignore_index: int,
-    smoothing: float,
-) -> Tensor:
-    """The sums of each row: ex, se, its share of D and its mass, (4, N) in float32.
-
-    Args:
-        logits: (N, C) in one of `DTYPES`, with any strides.
-        target: int64 class indices (N), or probabilities (N, C).
-        weight: a weight for each class, contiguous.
-        alpha: the sensitivity.
-        limit: up to where exp is exact.
-        ignore_index: the class index that takes a row out.
-        smoothing: of the labels.
-    """
-    rows, classes = logits.shape
-    out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
-    soft = target.dim() == 2
-    block, warps = block_of(classes)
-    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
-        _rows_kernel[(rows,)](
-            logits, target, logits if weight is None else weight, out, rows, classes,
-            *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-            alpha, limit, ignore_index, smoothing,
-            EXACT=_is_exact(logits), SOFT=soft, WEIGHTED=weight is not None,
-            SPREAD=soft or smoothing > 0, BLOCKS=-(-classes // block), BLOCK=block, num_warps=warps,
-        )  # fmt: skip
-    return out
-
-
-def launch_finish(
-    sums: Tensor,
-    rho: Tensor,
-    alpha: float,
-    ema: float,
-    rho_min: float,
-    rho_max: float,
-    fixed: float,
-    training: bool,
-    listing: bool,
-    mean: bool,
-) -> tuple[Tensor, Tensor]:
-    """The loss of a batch; the rho that it used and its divisor, (2). Moves rho in training.
-
-    Args:
-        sums: of `launch_rows`.
-        rho: the penalty, a float32 buffer.
-        alpha: the sensitivity.
-        ema: the weight of a new batch in rho.
-        rho_min: the lower bound of rho.
-        rho_max: the upper bound of rho.
-        fixed: a rho that is never moved; 0 for none.
-        training: whether this is a step of rho.
-        listing: whether to clip before averaging.
-        mean: whether to divide.
-    """
-    value, numbers = sums.new_empty(()), sums.new_empty(2)
-    rows = sums.shape[1]
-    block = power(rows)
-    blocks = 1 << (-(-rows // block) - 1).bit_length()  # few kernels for any number of tokens
-    with torch.cuda.device_of(sums):  # type: ignore[no-untyped-call]
-        _finish_kernel[(1,)](
-            sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
-            FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
-            BLOCKS=blocks, BLOCK=block, num_warps=4,
-        )  # fmt: skip
-    return value, numbers
-
-
-def launch_gradient(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    sums: Tensor,
-    grad: Tensor | None,
-    numbers: Tensor,
-    out: Tensor,
-    alpha: float,
-    limit: float,
-    smoothing: float,
-) -> None:
-    """Write the gradient of each logit to `out`, which may be the logits themselves.
-
-    Without a gradient of the loss it is taken to be 1.
-    """
-    rows, classes = logits.shape
-    soft = target.dim() == 2
-    block, warps = block_of(classes)
-    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
-        _gradient_kernel[(rows, -(-classes // block))](
-            logits, target, logits if weight is None else weight, sums,
-            numbers if grad is None else grad, numbers, out,
-            rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-            0 if grad is None or not grad.dim() else grad.stride(0), *out.stride(),
-            alpha, limit, smoothing, UNIT=grad is None, EXACT=_is_exact(logits),
-            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
-            num_warps=warps,
-        )  # fmt: skip
