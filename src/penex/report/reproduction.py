@@ -48,14 +48,23 @@ class Cell:
     note: str = ""
 
     @property
-    def text(self) -> str:
-        """Mean ± seeds [± bootstrap] (paper)."""
+    def ours(self) -> str:
+        """Mean ± seeds."""
+        spread = "" if math.isnan(self.seeds) else f" ± {self.seeds:.3f}"
+        return self.note or f"{self.mean:.3f}{spread}"
+
+    @property
+    def beside(self) -> str:
+        """[Bootstrap] (paper), as far as there are such."""
         if self.note:
-            return self.note
-        text = f"{self.mean:.3f}"
-        text += "" if math.isnan(self.seeds) else f" ± {self.seeds:.3f}"
-        text += "" if math.isnan(self.bootstrap) else f" [{self.bootstrap:.3f}]"
-        return text if self.paper is None else f"{text} ({self.paper:.3f})"
+            return ""
+        bootstrap = "" if math.isnan(self.bootstrap) else f"[{self.bootstrap:.3f}]"
+        return f"{bootstrap} ({self.paper:.3f})".strip() if self.paper is not None else bootstrap
+
+    @property
+    def text(self) -> str:
+        """Both."""
+        return f"{self.ours} {self.beside}".strip()
 
 
 @dataclass(frozen=True)
