@@ -10,8 +10,6 @@ from penex import functional as F
 from penex import targets
 from penex.kernels import eager, launch
 
-_SMALL = 2**16  # logits
-
 # As operators: torch.compile sees one node each, and traces through the code around them.
 
 _rows_op = torch.library.custom_op("penex::rows", launch.rows, mutates_args=())
@@ -95,15 +93,6 @@ class Loss(torch.autograd.Function):
         """Return the value: a number, or one for each row."""
         ctx.save_for_backward(logits, target, weight, sums, numbers)
         ctx.options = options
-        ctx.unit = None
-        if not torch.compiler.is_compiling() and is_small(logits) and not options.overwrite:
-            # Here it costs half of what it would on autograd's own thread. In float32, as the
-            # factor that is still to come may be a scaler's.
-            ctx.unit = torch.empty_like(logits, dtype=torch.float32)
-            launch.gradient(
-                logits, target, weight, sums, None, numbers, ctx.unit,
-                options.alpha, options.limit, options.smoothing,
-            )  # fmt: skip
         return value[0]
 
     @staticmethod
@@ -119,14 +108,10 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
         logits, target, weight, sums, numbers = ctx.saved_tensors
         out: Tensor = _gradient_op(logits, target, weight, sums, grad, numbers, *rest)
         return out
-    # A row's loss is a function of its own logits: its gradient is a factor.
-    outer = grad.unsqueeze(1) if grad.dim() else grad
-    again = torch.is_grad_enabled() or eager.is_batched(grad)
     logits, target, weight, sums, numbers = ctx.saved_tensors
-    unit, ctx.unit = ctx.unit, None  # like saved tensors it is gone after one pass
-    if unit is not None and not again:
-        return torch.mul(outer, unit, out=torch.empty_like(logits))
-    if again:
+    if torch.is_grad_enabled() or eager.is_batched(grad):
+        # A row's loss is a function of its own logits: its gradient is a factor.
+        outer = grad.unsqueeze(1) if grad.dim() else grad
         return (outer * _gradient_again(logits, target, weight, numbers, options)).to(logits.dtype)
     out = logits.detach() if options.overwrite else torch.empty_like(logits)
     launch.gradient(logits, target, weight, sums, grad, numbers, out, *rest)
@@ -167,13 +152,6 @@ def _tried(device: torch.device) -> bool:
     return True
 
 
-def is_small(logits: Tensor) -> bool:
-    """Whether a step costs what its launches cost, outside of a CUDA graph."""
-    return logits.numel() <= _SMALL and not (
-        logits.is_cuda and torch.cuda.is_current_stream_capturing()
-    )
-
-
 def _gradient_again(
     logits: Tensor, target: Tensor, weight: Tensor | None, numbers: Tensor, options: Options
 ) -> Tensor:
@@ -201,5 +179,6 @@ def fits(logits: Tensor, target: Tensor) -> bool:
         and target.dtype in (torch.int64, *launch.DTYPES)
         and (logits.is_cuda or launch.INTERPRETED)
         and rows < 2**29  # where the sums' places end
-        and classes <= launch.MOST_CLASSES
+        and classes < 2**30
+        and logits.numel() < 2**41  # programs end where 32 bits do
     )

@@ -1,17 +1,21 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
+from triton import __version__ as _VERSION
 
 from penex.kernels import triton
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _LARGEST_BLOCK = 2048
-MOST_CLASSES = 65535 * _LARGEST_BLOCK  # programs that a GPU takes in the second direction
+_MOST_KEPT = 4096
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# Since then a compiled kernel takes the arguments that its source does.
+_TAKES_ALL = tuple(map(int, _VERSION.split(".")[:2])) >= (3, 3)
 
 
 def power(n: int) -> int:
@@ -38,6 +42,45 @@ def _is_exact(logits: Tensor) -> bool:
     return logits.dtype == torch.float32 and not INTERPRETED
 
 
+# By everything that a compilation depends on: the kernel, dtypes, sizes, steps, alignment, device.
+_compiled: dict[tuple[object, ...], Any] = {}
+
+
+def _launch(
+    kernel: Any, key: tuple[object, ...], device: torch.device, programs: int, *given: object
+) -> None:
+    """Launch a kernel. Which of its compilations it is, Triton is asked once: that takes long.
+
+    Args:
+        kernel: of `kernels.triton`.
+        key: everything that a compilation depends on besides the kernel and the device: dtypes,
+            flags, every whole number, and how tensors are aligned. A float is a float, whichever.
+        device: where.
+        programs: how many.
+        given: the arguments in their order, and the number of warps.
+    """
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            _launch(kernel, key, device, programs, *given)
+        return
+    key = id(kernel), device, key  # its own hash asks for a lock
+    found = _compiled.get(key)
+    if found is None:
+        *arguments, warps = given
+        found = kernel[(programs,)](*arguments, num_warps=warps)
+        if _TAKES_ALL and not INTERPRETED and not hasattr(found, "result"):  # a promise of one
+            if len(_compiled) >= _MOST_KEPT:
+                _compiled.clear()
+            _compiled[key] = found
+    else:
+        found[(programs, 1, 1)](*given[:-1])
+
+
+def _aligned(*tensors: Tensor) -> tuple[bool, ...]:
+    """Which tensors begin where 16 bytes can be read at once."""
+    return tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
+
+
 def rows(
     logits: Tensor,
     target: Tensor,
@@ -61,15 +104,17 @@ def rows(
     rows, classes = logits.shape
     out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
     soft = target.dim() == 2
+    spread = soft or smoothing > 0
     block, warps = block_of(classes)
-    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
-        triton.rows[(rows,)](
-            logits, target, logits if weight is None else weight, out, rows, classes,
-            *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-            alpha, limit, ignore_index, smoothing,
-            EXACT=_is_exact(logits), SOFT=soft, WEIGHTED=weight is not None,
-            SPREAD=soft or smoothing > 0, BLOCKS=-(-classes // block), BLOCK=block, num_warps=warps,
-        )  # fmt: skip
+    steps = (*logits.stride(), target.stride(0), target.stride(1) if soft else 0)
+    kinds = logits.dtype, target.dtype, None if weight is None else weight.dtype
+    tensors = logits, target, logits if weight is None else weight, out
+    key = kinds, logits.shape, steps, ignore_index, spread, _aligned(*tensors)
+    _launch(
+        triton.rows, key, logits.device, rows, *tensors, rows, classes, *steps,
+        alpha, limit, ignore_index, float(smoothing),
+        _is_exact(logits), soft, weight is not None, spread, -(-classes // block), block, warps,
+    )  # fmt: skip
     return out
 
 
@@ -103,12 +148,13 @@ def finish(
     rows = sums.shape[1]
     block = power(rows)
     blocks = 1 << (-(-rows // block) - 1).bit_length()  # few kernels for any number of tokens
-    with torch.cuda.device_of(sums):  # type: ignore[no-untyped-call]
-        triton.finish[(1,)](
-            sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
-            FIXED=fixed > 0, TRAINING=training, LISTING=listing, MEAN=mean,
-            BLOCKS=blocks, BLOCK=block, num_warps=4,
-        )  # fmt: skip
+    options = fixed > 0, training, listing, mean
+    tensors = sums, rho, value, numbers
+    _launch(
+        triton.finish, (rows, options, _aligned(*tensors)), sums.device, 1,
+        *tensors, rows, *map(float, (alpha, ema, rho_min, rho_max, fixed)),
+        *options, blocks, block, 4,
+    )  # fmt: skip
     return value, numbers
 
 
@@ -117,27 +163,29 @@ def gradient(
     target: Tensor,
     weight: Tensor | None,
     sums: Tensor,
-    grad: Tensor | None,
+    grad: Tensor,
     numbers: Tensor,
     out: Tensor,
     alpha: float,
     limit: float,
     smoothing: float,
 ) -> None:
-    """Write the gradient of each logit to `out`, which may be the logits themselves.
-
-    Without a gradient of the loss it is taken to be 1.
-    """
+    """Write the gradient of each logit to `out`, which may be the logits themselves."""
     rows, classes = logits.shape
     soft = target.dim() == 2
+    spread = soft or smoothing > 0
     block, warps = block_of(classes)
-    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
-        triton.gradient[(rows, -(-classes // block))](
-            logits, target, logits if weight is None else weight, sums,
-            numbers if grad is None else grad, numbers, out,
-            rows, classes, *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-            0 if grad is None or not grad.dim() else grad.stride(0), *out.stride(),
-            alpha, limit, smoothing, UNIT=grad is None, EXACT=_is_exact(logits),
-            SOFT=soft, WEIGHTED=weight is not None, SPREAD=soft or smoothing > 0, BLOCK=block,
-            num_warps=warps,
-        )  # fmt: skip
+    blocks = -(-classes // block)
+    steps = (
+        *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
+        grad.stride(0) if grad.dim() else 0, *out.stride(),
+    )  # fmt: skip
+    weights = None if weight is None else weight.dtype
+    kinds = logits.dtype, target.dtype, weights, grad.dtype, out.dtype
+    tensors = logits, target, logits if weight is None else weight, sums, grad, numbers, out
+    key = kinds, logits.shape, steps, spread, _aligned(*tensors)
+    _launch(
+        triton.gradient, key, logits.device, rows * blocks, *tensors,
+        rows, classes, blocks, *steps, alpha, limit, float(smoothing),
+        _is_exact(logits), soft, weight is not None, spread, block, warps,
+    )  # fmt: skip

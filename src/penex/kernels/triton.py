@@ -87,20 +87,34 @@ def rows(  # type: ignore[no-untyped-def]
         kept = given != ignored
         y = _class(given, classes)
         legal = y >= 0
-    sum_se = tl.zeros((BLOCK,), tl.float32)
-    sum_ex = tl.zeros((BLOCK,), tl.float32)
-    sum_u = tl.zeros((BLOCK,), tl.float32)
-    for k in range(BLOCKS):
+    # Without saturation first: a sum within exp(limit) has no term beyond it. The GPU has few
+    # instructions to spare for each logit that it reads.
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for k in tl.range(0, 0 if SPREAD else BLOCKS, num_stages=3):
         columns = k * BLOCK + tl.arange(0, BLOCK)
-        mask = columns < classes
-        f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=-float("inf")).to(tl.float32)
-        sum_se += _saturated(f, limit, EXACT)
-        if SPREAD:
-            u = _spread(
-                columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED
-            )
-            sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, limit, EXACT), 0.0)
-            sum_u += u
+        mask = (columns < classes) & kept
+        f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=-float("inf"))
+        sums += _exp(f.to(tl.float32), EXACT)
+    se = tl.sum(sums)
+    ex = 0.0
+    mass = 0.0
+    if SPREAD or not (se <= _exp(limit, EXACT)):
+        sums = tl.zeros((BLOCK,), tl.float32)
+        sum_ex = tl.zeros((BLOCK,), tl.float32)
+        sum_u = tl.zeros((BLOCK,), tl.float32)
+        for k in range(BLOCKS):
+            columns = k * BLOCK + tl.arange(0, BLOCK)
+            mask = columns < classes
+            f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=-float("inf"))
+            f = f.to(tl.float32)
+            sums += _saturated(f, limit, EXACT)
+            if SPREAD:
+                u = _spread(
+                    columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED
+                )
+                sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, limit, EXACT), 0.0)
+                sum_u += u
+        se, ex, mass = tl.sum(sums), tl.sum(sum_ex), tl.sum(sum_u)
     share = 1.0
     if not SOFT:
         safe = tl.where(legal, y, 0).to(tl.int64)
@@ -108,14 +122,13 @@ def rows(  # type: ignore[no-untyped-def]
             share = tl.load(weight + safe).to(tl.float32)
         share = tl.where(kept, share, 0.0)
     if SPREAD:
-        ex, mass = tl.sum(sum_ex), tl.sum(sum_u)
         if not SOFT:
             mass = tl.where(kept, mass, 0.0)
     else:
         own = tl.load(x + safe * step).to(tl.float32)
         mass = share
         ex = mass * _saturated(-alpha * own, limit, EXACT)
-    se = tl.where(mass == 0, 0.0, mass * tl.sum(sum_se))
+    se = tl.where(mass == 0, 0.0, mass * se)
     ex = tl.where(mass == 0, 0.0, ex)
     if not SOFT:
         wrong = kept & (legal == 0)
@@ -172,35 +185,33 @@ def finish(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def gradient(  # type: ignore[no-untyped-def]
-    logits, target, weight, sums, grad, numbers, out, rows, classes,
+    logits, target, weight, sums, grad, numbers, out, rows, classes, blocks,
     row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
     alpha, limit, smoothing,
-    UNIT: tl.constexpr, EXACT: tl.constexpr,
+    EXACT: tl.constexpr,
     SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of some logits of one row."""
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)  # neighbours read on: memory likes it
+    start = (tl.program_id(0) % blocks) * BLOCK
+    columns = start + tl.arange(0, BLOCK)
     mask = columns < classes
-    x = logits + row * row_step
     q = target + row * target_row_step
     y = tl.full((), -1, tl.int32)
     if not SOFT:
         y = _class(tl.load(q), classes)
     mass = tl.load(sums + 3 * rows + row)
-    scale = 1.0 / tl.load(numbers + 1)
-    if not UNIT:
-        scale *= tl.load(grad + row * grad_step)
-    f = tl.load(x + columns.to(tl.int64) * step, mask=mask, other=0.0).to(tl.float32)
-    slope = scale * tl.load(numbers) * mass * _slope(f, limit, EXACT)
+    scale = tl.load(grad + row * grad_step) / tl.load(numbers + 1)
+    x = logits + row * row_step + columns.to(tl.int64) * step
+    f = tl.load(x, mask=mask, other=0.0).to(tl.float32)
+    slope = (scale * tl.load(numbers) * mass) * _slope(f, limit, EXACT)
     if SPREAD:
         u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
         slope -= tl.where(u != 0, scale * alpha * u * _slope(-alpha * f, limit, EXACT), 0.0)
-    else:
-        own = tl.load(x + y.to(tl.int64) * step, mask=y >= 0, other=0.0).to(tl.float32)
-        slope -= tl.where(
-            columns == y, scale * alpha * mass * _slope(-alpha * own, limit, EXACT), 0.0
-        )
-    slope = tl.where(mass == 0, 0.0, slope)
+    elif (start <= y) & (y < start + BLOCK):
+        own = scale * alpha * mass * _slope(-alpha * f, limit, EXACT)
+        slope = tl.where(columns == y, slope - own, slope)
+    if mass == 0:  # whatever the logits are
+        slope = tl.zeros((BLOCK,), tl.float32)
     place = out + row * out_row_step + columns.to(tl.int64) * out_step
     tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
