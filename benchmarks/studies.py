@@ -2,8 +2,8 @@
 
 Run it with `python -m benchmarks.studies cifar10 --data FOLDER --minutes 9`; it stops in time, and
 the same command goes on. `--slim results` keeps the journal, which has every trial's numbers, and
-small records of each study's best and worst. `penex tune` with the same options and --out then
-builds the page.
+small records of each study's best and worst, after every batch. `penex tune` with the same options
+and --out then builds the page.
 """
 
 import argparse
@@ -58,12 +58,15 @@ def main() -> None:
     def done(run: Run, record: Record, reused: bool) -> None:
         print(run.loss, record.done()["status"], flush=True)
 
+    storage = open_storage(None, options.out / task.name)
+
     def told(stand: list[Progress]) -> None:
         for one in stand:
             print(f"{one.loss}: {one.finished} of {one.wanted}, {one.best} {one.value:.4f}")
         print(f"{(end - time.monotonic()) / 60:.1f} minutes left", flush=True)
+        if options.slim:
+            keep(all_studies(storage, task.name), options.out, options.slim, task.name)
 
-    storage = open_storage(None, options.out / task.name)
     try:
         tuning.tune(
             what,
@@ -76,8 +79,6 @@ def main() -> None:
         )
     except Interrupted:
         print("Stopped in time; the same command goes on.")
-    if options.slim:
-        keep(all_studies(storage, task.name), options.out, options.slim, task.name)
 
 
 def keep(studies: dict[str, Any], out: Path, target: Path, task: str) -> None:
