@@ -196,6 +196,10 @@ def test_a_captured_step_equals_an_eager_one(compiled: bool) -> None:
         for k in range(20):
             rows = torch.randperm(100, generator=generator.manual_seed(k))[: 64 - k % 2].to(device)
             step(rows.expand(len(names), -1).contiguous(), rate, seen)
+            if k % 5 == 0:  # as after an epoch; what it leaves lying about is overwritten
+                pack.predict([one.val for one in data])
+                junk = [torch.full((len(names),), -1, device=device) for _ in range(100)]
+                del junk
         ends.append((pack.theta.clone(), seen.clone()))
     assert not said  # it was captured
     (plain, plain_seen), (fast, fast_seen) = ends

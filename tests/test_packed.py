@@ -22,6 +22,7 @@ from penex.lab.engine.packed_layers import CannotPack, How
 from penex.lab.engine.step import step
 from penex.lab.errors import Interrupted, RecordError
 from penex.lab.models import find
+from penex.lab.models.layers import Dropout
 from penex.lab.records import Record
 
 CPU = torch.device("cpu")
@@ -386,6 +387,33 @@ def test_a_pack_saved_in_part_ends_in_the_same_bits(
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
 
 
+def test_what_a_recorded_step_reads_stays_where_it_is() -> None:
+    """A CUDA graph knows addresses: neither evaluating nor another size of batch may move them."""
+    made, data = learners([planned(loss, 0) for loss in ("ce", "penex")])
+    pack = Pack(made, data)
+    pack.train(True)
+
+    def step(size: int) -> None:
+        rows = torch.arange(size).expand(2, -1).contiguous()
+        pack.step(rows, torch.full((2, 1), 1e-3), torch.zeros(2, 4))
+
+    def read() -> list[Tensor]:
+        drops = [m for m in pack.module.modules() if isinstance(m, Dropout)]
+        assert drops
+        kept = [t for m in drops for t in (m.seed, m.count, *m._places.values()) if t is not None]
+        kept += [t for f in pack.families for t in (f.place, *f.numbers.values())]
+        kept += [pack.inputs, pack.index, pack.targets, pack.mean, pack.std]
+        return [*kept, *pack.tensors()]
+
+    step(64)
+    before = read()
+    pack.predict([one.val for one in data])
+    step(63)
+    step(64)
+    after = {tensor.data_ptr() for tensor in read()}
+    assert all(tensor.data_ptr() in after for tensor in before)  # they live: no address is reused
+
+
 def test_a_pack_too_large_for_the_memory_is_halved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -413,8 +441,10 @@ def test_a_pack_too_large_for_the_memory_is_halved(
     assert "3 models do not fit the GPU's memory: 2 now." in said
 
     monkeypatch.setattr(Pack, "step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
-    with pytest.raises(torch.OutOfMemoryError):
-        packing.train([planned("ce", 9)], tmp_path, CPU, training.Hooks(), nobody, 8)
+    run = planned("ce", 9, epochs=1)
+    packing.train([run], tmp_path, CPU, training.Hooks(), nobody, 8)
+    assert Record.of(tmp_path, run.config).done()["status"] == "completed"
+    assert "Not packed: not even one model fits the GPU's memory twice." in capsys.readouterr().err
 
 
 def test_what_ended_before_the_memory_did_is_left_alone(

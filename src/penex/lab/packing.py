@@ -135,11 +135,12 @@ def _train_pack(
     except CannotPack as error:
         reason = str(error)
     except torch.OutOfMemoryError:
-        if len(names) == 1:
-            raise
+        if len(names) == 1:  # alone it needs no second copy of everything
+            reason = "not even one model fits the GPU's memory twice"
     # Errors hold on to a pack's memory: from here on they are gone.
     if reason:
         print(f"Not packed: {reason}.", file=sys.stderr)
+        _free(device)
         for run in runs:
             training.train(run, out, device, hooks)
     left = [run for run in runs if not Record.of(out, run.config).is_done]
@@ -150,8 +151,13 @@ def _train_pack(
         return
     half = max(1, math.ceil(len(left) / 2))
     print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
+    for part in packs(left, half):
+        _free(device)
+        _train_pack(part, [name_of(run) for run in part], out, device, hooks, done)
+
+
+def _free(device: torch.device) -> None:
+    """Give back the memory of what is gone."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    for part in packs(left, half):
-        _train_pack(part, [name_of(run) for run in part], out, device, hooks, done)

@@ -1,5 +1,7 @@
 """A pack's step as a CUDA graph: launched as one, compiled where that works."""
 
+import functools
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -39,7 +41,7 @@ class Captured:
         """Warm up on a stream of its own, then record one step."""
         with torch.no_grad():  # what layers keep for a batch of this size, outside the compiler
             pack.logits(pack.theta, pack.inputs[pack.index.gather(1, self.rows)])
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = _side(pack.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):
@@ -55,6 +57,12 @@ class Captured:
         self.rate.copy_(rate)
         self.graph.replay()
         history.copy_(self.history)
+
+
+@functools.cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """A stream for warm-ups, one for all: the libraries keep memory for each that there was."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def compile_parts(pack: Pack, backend: str = "inductor") -> None:
@@ -107,7 +115,12 @@ class Steps:
         from torch._dynamo import config  # it takes a second
 
         try:
-            with config.patch(recompile_limit=_PACKS, accumulated_recompile_limit=_PACKS):
+            with (
+                config.patch(recompile_limit=_PACKS, accumulated_recompile_limit=_PACKS),
+                warnings.catch_warnings(),
+            ):
+                # The recipe has chosen the precision.
+                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
                 return Captured(self.pack, size)
         except torch.cuda.OutOfMemoryError:
             raise

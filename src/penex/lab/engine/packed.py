@@ -73,8 +73,9 @@ class Pack:
         )
         temperatures = [learner.loss.temperature for learner in learners]
         self.temperature = torch.tensor(temperatures, dtype=first.dtype, device=first.device)
-        seeds = [learner.seed for learner in learners]
-        self.seeds = torch.tensor(seeds, device=first.device)
+        # Once: a recorded step reads what it reads where it lies.
+        seeds = torch.tensor([learner.seed for learner in learners], device=first.device)
+        seed_all(self.module, seeds, self.count)
         self.index = torch.stack([one.train.index for one in data])
         self.targets = torch.stack([one.train.targets for one in data])
         self.inputs = data[0].train.inputs
@@ -110,9 +111,8 @@ class Pack:
             learner.count.copy_(self.count)
 
     def train(self, mode: bool) -> None:
-        """Switch the shared module between training and evaluation, with the pack's dropout."""
+        """Switch the shared module between training and evaluation."""
         self.module.train(mode)
-        seed_all(self.module, self.seeds, self.count)
 
     def logits(self, theta: Tensor, x: Tensor, *, exact: bool = False) -> Tensor:
         """The logits of raw inputs (M, B, ...), (M, B, K), in the parameters' precision.

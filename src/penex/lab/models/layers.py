@@ -28,12 +28,11 @@ class Dropout(nn.Module):
     count: Tensor | None = None
     first: int = 0
 
-    _place: tuple[int, int, int] = (0, 0, 0)
-    _scattered: Tensor
-
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = p
+        # Of every size of batch, for good: a recorded step reads them where they lie.
+        self._places: dict[tuple[int, int, int, torch.device], Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
         """X with entries dropped and the others scaled by 1 / (1 - p), in train() mode."""
@@ -43,11 +42,10 @@ class Dropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         axes = self.seed.dim()
         rows, columns = x.shape[axes], math.prod(x.shape[axes + 1 :])
-        place = (self.first, rows, columns)
-        if self._place != place:
-            self._place = place
-            self._scattered = chance.places(*place, x.device)
-        drawn = chance.uniform(self.seed, self.count, self._scattered)
+        place = self.first, rows, columns, x.device
+        if place not in self._places:
+            self._places[place] = chance.places(*place)
+        drawn = chance.uniform(self.seed, self.count, self._places[place])
         keep = (drawn >= self.p).to(x.dtype).view(x.shape)
         return x * keep / (1 - self.p)
 
