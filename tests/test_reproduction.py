@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import torch
 
 from penex import cli
 from penex.lab import reproduction, tasks
-from penex.lab.compare import Comparison, listing_of
+from penex.lab.compare import Comparison, compare, listing_of
 from penex.lab.errors import LabError
+from penex.lab.records import Record
+from penex.lab.runs import Run
 from penex.lab.tasks import cifar10, pathmnist
-from penex.report import claims, results
+from penex.report import claims, results, sweeps
 from penex.report import reproduction as report
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -101,6 +104,10 @@ def test_the_size_is_part_of_the_run(files: Path, tmp_path: Path) -> None:
         (["reproduce", "table1", "--task", "digits"], "The tasks are cifar10, cifar10_noisy"),
         (["reproduce", "table1", "--task", "cifar10", "cifar10"], "is there twice"),
         (["reproduce", "table1", "--tuned", "--authors"], "Choose one of"),
+        (["reproduce", "rho", "--task", "cifar10"], "are for table1; this is rho"),
+        (["reproduce", "gap", "--tuned"], "are for table1; this is gap"),
+        (["reproduce", "alpha", "--read-only"], "There are no records of this"),
+        (["reproduce", "alpha"], "cifar-100-python/ with train, test and meta"),
         (["reproduce", "runtime", "--read-only"], "takes --device, --out and --smoke only"),
         (["reproduce", "runtime", "--seeds", "3"], "takes --device, --out and --smoke only"),
         (["reproduce", "runtime", "--task", "nope"], "takes --device, --out and --smoke only"),
@@ -160,8 +167,54 @@ def test_every_form_of_the_table_from_tiny_files(
     cli.main(["reproduce", "table1", "--smoke"])
     said = capsys.readouterr()
     assert said.out.count("PENEX (alpha=") == 4
-    assert "All of it works: table1.md, table1.csv, table1.tex, table1.html, claims.md" in said.out
+    assert "is gone: table1.md, table1.csv, table1.tex, table1.html, claims.md." in said.out
     assert "cifar100: 14 of 14 runs to train" in said.err
+
+
+@pytest.mark.parametrize("name", ["rho", "alpha", "gap"])
+def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = reproduction.SWEEPS[name]
+    cli.main(["reproduce", name, "--smoke"])
+    said = capsys.readouterr()
+    runs = 2 * len(sweep.losses)
+    assert f"{sweep.task}: {runs} of {runs} runs to train" in said.err
+    assert said.out.startswith(sweep.title)
+    assert f"What it wrote is gone: {name}.md." in said.out
+
+
+def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> None:
+    """The first version is the table's own run; neither list takes the other's place."""
+    comparison = reproduction.plan_sweep(reproduction.SWEEPS["gap"], 1, data=files, smoke=True)
+    table = replace(comparison, losses=comparison.losses[:1])
+    trained: list[str] = []
+
+    def done(run: Run, record: Record, reused: bool) -> None:
+        trained.extend([] if reused else [str(run.loss)])
+
+    cpu = torch.device("cpu")
+    compare(table, tmp_path, cpu, command="the table", done=done)
+    compare(comparison, tmp_path, cpu, command="the sweep", done=done, name="gap.json")
+    assert trained == list(comparison.losses)
+    for name, command in (("comparison.json", "the table"), ("gap.json", "the sweep")):
+        assert json.loads((tmp_path / "cifar100" / name).read_text())["command"] == command
+
+
+def test_a_sweep_is_held_against_its_first_version() -> None:
+    """Against numbers computed by hand from the records."""
+    from scipy import stats
+
+    comparison = reproduction.plan_sweep(reproduction.SWEEPS["gap"], 5)
+    found = results.load(RESULTS / "cifar100", listing_of(comparison, RESULTS))
+    head, first, *others = sweeps.lines(found)
+    assert len({len(line) for line in (head, first, *others)}) == 1
+    assert first[0] == "PENEX (alpha=0.085)"
+    line = next(line for line in others if line[0] == "EX + log penalty (alpha=0.064)")
+    rows = {row.label: row for row in found.rows}
+    a, b = (rows[k].values("accuracy") for k in (comparison.losses[-1], comparison.losses[0]))
+    less = [a[seed] - b[seed] for seed in range(5)]
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(less), scale=stats.sem(less))
+    assert line[6] == f"{np.mean(less):+.3f} [{low:+.3f}, {high:+.3f}]"
+    assert line[-1] == ("differs" if low > 0.01 else "unclear")
 
 
 def test_our_own_results_are_shown_with_the_papers_beside_them(

@@ -18,12 +18,13 @@ import torch
 
 from penex import cli
 from penex.lab import runs, tasks, tuning
+from penex.lab.compare import FIVE, Comparison
 from penex.lab.errors import Interrupted, LabError
 from penex.lab.records import Record
 from penex.lab.training import Hooks
 from penex.lab.tuning.plan import Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
-from penex.lab.tuning.study import fingerprint, progress, sampler
+from penex.lab.tuning.study import ATTRIBUTE, all_studies, fingerprint, progress, sampler
 from penex.lab.tuning.values import tuned
 from penex.registry import Parameter
 from penex.report import studies
@@ -550,6 +551,28 @@ def test_without_optuna_there_is_a_sentence(
         open_storage(None, tmp_path)
 
 
+def test_our_own_studies_are_whole_and_still_the_same_studies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four losses of fifty trials on CIFAR-10; `--tuned` takes their values, without data."""
+    results = Path(__file__).parents[1] / "results"
+    shutil.copytree(results / "cifar10", tmp_path / "cifar10")
+    what = Tuning(tasks.find("cifar10"), FIVE[1:])
+    found = all_studies(open_storage(None, tmp_path / "cifar10", existing=True), "cifar10")
+    assert set(found) == set(FIVE[1:])
+    for loss, study in found.items():
+        assert study.user_attrs[ATTRIBUTE] == what.identity(loss)
+        assert [t.number for t in study.get_trials(deepcopy=False)] == list(range(50))
+        assert progress(study, loss, 50).finished == 50
+    like = Comparison(what.task, ("ce",), 1).runs()
+    best = tuned(what.task, ("penex",), like, None, tmp_path / "cifar10")
+    assert best[0].source.startswith("our study: best of 50 trials")
+    run("tune", "cifar10", "--all", "--out", tmp_path)
+    assert "label smoothing: best epsilon 0.04992 (trial 2; the authors have 0.039)" in (
+        capsys.readouterr().out
+    )
+
+
 def trial(number: int, alpha: float, accuracy: float) -> studies.Trial:
     metrics = {"accuracy": accuracy, "cross_entropy": 1 - accuracy}
     return studies.Trial(number, {"alpha": alpha}, metrics, {}, "", Record(Path()), "complete")
@@ -558,13 +581,15 @@ def trial(number: int, alpha: float, accuracy: float) -> studies.Trial:
 def test_the_share_of_the_range_that_is_as_good_as_the_best() -> None:
     """By hand: 0.80 up to 0.2, a line down to 0.70 at 0.7, flat after it."""
     study = studies.Study("penex", {"alpha": (0.0, 1.0)}, {})
-    assert study.share_close() is None
+    assert study.share_close("accuracy", 0.01) is None
     study.trials = [trial(0, 0.2, 0.80), trial(1, 0.7, 0.70)]
-    # 0.79 is reached a tenth of the way: 0.2 + 0.05.
-    assert study.share_close() == pytest.approx(0.25)
+    # 0.79 is reached a tenth of the way: 0.2 + 0.05. The other metric is 1 less this one.
+    assert study.share_close("accuracy", 0.01) == pytest.approx(0.25)
+    assert study.share_close("cross_entropy", 0.01) == pytest.approx(0.25)
+    assert study.share_close("cross_entropy", 0.05) == pytest.approx(0.45)
     study.trials.append(trial(2, 1.0, 0.795))
     # and again on the way up to 0.795: the last 0.005 of 0.095, over 0.3.
-    assert study.share_close() == pytest.approx(0.25 + 0.3 * 0.005 / 0.095)
+    assert study.share_close("accuracy", 0.01) == pytest.approx(0.25 + 0.3 * 0.005 / 0.095)
     best = study.best
     assert best is not None
     assert best.number == 0

@@ -14,17 +14,19 @@ from penex.cli import training
 from penex.cli.benchmarking import bench
 from penex.cli.options import hinted
 from penex.lab.errors import LabError, unknown
-from penex.lab.reproduction import TABLE1, missing, plan, write_stand_ins
+from penex.lab.reproduction import SWEEPS, TABLE1, missing, plan, plan_sweep, write_stand_ins
 
 if TYPE_CHECKING:
     from penex.lab.compare import Comparison
+    from penex.lab.reproduction import Sweep
+    from penex.report.results import Results
 
 _SEEDS = 5
 _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
 
 
 def reproduce(
-    what: Annotated[Literal["table1", "runtime"], tyro.conf.Positional],
+    what: Annotated[Literal["table1", "rho", "alpha", "gap", "runtime"], tyro.conf.Positional],
     /,
     task: _Tasks = TABLE1,
     seeds: int = _SEEDS,
@@ -40,12 +42,14 @@ def reproduce(
 ) -> None:
     """Make the paper's table again: read the records, train what is missing, print both.
 
-    table1 is the main table's vision tasks under its five losses and two of ours; runtime is
-    `penex bench` with its defaults. The table lies in OUT as Markdown, LaTeX, CSV and a page.
+    table1 is the main table's vision tasks under its five losses and two of ours; it lies in OUT as
+    Markdown, LaTeX, CSV and a page. rho varies the average and the bounds of rho on CIFAR-10, alpha
+    the sensitivity on CIFAR-100, gap what the paper's text and its authors' code do differently
+    there. runtime is `penex bench` with its defaults.
 
     Args:
-        what: table1 or runtime.
-        task: which of the tasks.
+        what: table1, rho, alpha, gap or runtime.
+        task: which of table1's tasks.
         seeds: how many; the paper has one.
         tuned: take the values of our own studies (penex tune), where there are some.
         authors: take the values in the authors' configurations, as it does unless told otherwise.
@@ -64,6 +68,10 @@ def reproduce(
             place = Path(name) if smoke else out / "bench"
             bench(device=device, out=place, seconds=0.02 if smoke else 1.0)
         return
+    if what != "table1":
+        if task != TABLE1 or tuned or authors:
+            raise LabError(f"--task, --tuned and --authors are for table1; this is {what}.")
+        task = (SWEEPS[what].task,)
     if tuned and authors:
         raise LabError("Choose one of --tuned and --authors.")
     for name in task:
@@ -72,21 +80,27 @@ def reproduce(
     if len(set(task)) < len(task):
         raise LabError("A task is there twice: name each once.")
     options: dict[str, Any] = {"device": device, "save_seconds": save_seconds, "pack": pack}
+    seeds = 2 if smoke else seeds
     with tempfile.TemporaryDirectory() as name:
         if smoke:
             data, out = Path(name) / "data", Path(name) / "runs"
             write_stand_ins(data)
-        comparisons = plan(
-            task,
-            2 if smoke else seeds,
-            data=data,
-            studies=out if tuned else None,
-            smoke=smoke,
-            say=partial(print, file=sys.stderr),
-        )
-        written = _table1(comparisons, out, read_only=read_only and not smoke, options=options)
+        reading = read_only and not smoke
+        if what != "table1":
+            comparison = plan_sweep(SWEEPS[what], seeds, data=data, smoke=smoke)
+            written = _sweep(what, comparison, out, read_only=reading, options=options)
+        else:
+            comparisons = plan(
+                task,
+                seeds,
+                data=data,
+                studies=out if tuned else None,
+                smoke=smoke,
+                say=partial(print, file=sys.stderr),
+            )
+            written = _table1(comparisons, out, read_only=reading, options=options)
     if written and smoke:
-        print(f"\nAll of it works: {written} were written, and are gone. The numbers mean nothing.")
+        print(f"\nAll of it works. What it wrote is gone: {written}. The numbers mean nothing.")
     elif written:
         print(f"\nIn {out}: {written}.")
 
@@ -95,44 +109,97 @@ def _table1(
     comparisons: list["Comparison"], out: Path, *, read_only: bool, options: dict[str, Any]
 ) -> str:
     """Train what is missing, print the table; the names of the files that were written."""
-    from penex.lab.compare import LISTING, compare, listing_of
+    from penex.lab.compare import LISTING
     from penex.report import reproduction as report
-    from penex.report import results
 
-    left = [len(missing(comparison, out)) for comparison in comparisons]
     if not read_only:
-        _check_data([c for c, count in zip(comparisons, left, strict=True) if count])
-    found: list[results.Results] = []
-    for comparison, count in zip(comparisons, left, strict=True):
-        listing = listing_of(comparison, out, training.command_line())
-        kept = out / comparison.task.name / LISTING
-        if read_only or not count:  # how they were trained, not how they are read
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                listing["command"] = json.loads(kept.read_text())["command"]
-        total = len(listing["runs"])
-        if count and not read_only:
-            print(f"{comparison.task.name}: {count} of {total} runs to train", file=sys.stderr)
-            device, seconds = options["device"], options["save_seconds"]
-            with training.open_session(device, None, out, total, seconds) as session:
-                compare(
-                    comparison,
-                    out,
-                    session.device,
-                    command=training.command_line(),
-                    hooks=session.hooks,
-                    done=session.done,
-                    pack=training.pack_size(options["pack"]),
-                )
-        if count < total or not read_only:
-            found.append(results.load(out / comparison.task.name, listing))
-        else:
-            print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
+        _check_data([comparison for comparison in comparisons if missing(comparison, out)])
+    every = [_carried_out(c, out, LISTING, read_only=read_only, **options) for c in comparisons]
+    found = [one for one in every if one is not None]
     if not found:
         raise LabError(f"There are no records of these tasks in {out}.")
     if not training.writes():
         return ""
     print(report.text([report.block(one) for one in found]))
-    return ", ".join(path.name for path in report.write(out, found, training.command_line()))
+    written = report.write(out, found, training.command_line(), _all_swept(out))
+    return ", ".join(path.name for path in written)
+
+
+def _all_swept(out: Path) -> "list[tuple[Sweep, Results]]":
+    """The sweeps that have records of more than their first version."""
+    found = []
+    for name, sweep in SWEEPS.items():
+        results = _read(plan_sweep(sweep, _SEEDS), out, f"{name}.json")
+        if sum(bool(row.done) for row in results.rows) > 1:
+            found.append((sweep, results))
+    return found
+
+
+def _sweep(
+    name: str, comparison: "Comparison", out: Path, *, read_only: bool, options: dict[str, Any]
+) -> str:
+    """Train what is missing, print the table; the name of the file that was written."""
+    from penex.lab import files
+    from penex.report import sweeps
+
+    if not read_only and missing(comparison, out):
+        _check_data([comparison])
+    found = _carried_out(comparison, out, f"{name}.json", read_only=read_only, **options)
+    if found is None:
+        raise LabError(f"There are no records of this in {out}.")
+    if not training.writes():
+        return ""
+    print(sweeps.text(SWEEPS[name], found))
+    document = "\n\n".join(sweeps.chapter([(SWEEPS[name], found)])) + "\n"
+    files.write_text(out / f"{name}.md", document)
+    return f"{name}.md"
+
+
+def _carried_out(
+    comparison: "Comparison",
+    out: Path,
+    name: str,
+    *,
+    read_only: bool,
+    device: str,
+    save_seconds: float,
+    pack: str,
+) -> "Results | None":
+    """The results of a comparison whose missing runs are trained, unless it is only to be read.
+
+    None, and a line about it, if there is nothing to read.
+    """
+    from penex.lab.compare import compare
+
+    total, left = len(comparison.runs()), len(missing(comparison, out))
+    if left and not read_only:
+        print(f"{comparison.task.name}: {left} of {total} runs to train", file=sys.stderr)
+        with training.open_session(device, None, out, total, save_seconds) as session:
+            compare(
+                comparison,
+                out,
+                session.device,
+                command=training.command_line(),
+                hooks=session.hooks,
+                done=session.done,
+                pack=training.pack_size(pack),
+                name=name,
+            )
+    elif left == total:
+        print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
+        return None
+    return _read(comparison, out, name)
+
+
+def _read(comparison: "Comparison", out: Path, name: str) -> "Results":
+    """What is there of a comparison, with the command that trained it."""
+    from penex.lab.compare import listing_of
+    from penex.report import results
+
+    listing = listing_of(comparison, out, training.command_line())
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        listing["command"] = json.loads((out / comparison.task.name / name).read_text())["command"]
+    return results.load(out / comparison.task.name, listing)
 
 
 def _check_data(comparisons: list["Comparison"]) -> None:

@@ -73,6 +73,7 @@ def compare(
     hooks: training.Hooks | None = None,
     done: Callable[[Run, Record, bool], None] = lambda run, record, reused: None,
     pack: int | None = None,
+    name: str = LISTING,
 ) -> Listing:
     """Carry out a comparison, or what is left of it; the list of its runs.
 
@@ -84,6 +85,7 @@ def compare(
         hooks: who watches.
         done: (run, record, whether it was there already) after each run.
         pack: how many models to train at once; None for what pays on the device.
+        name: of the file for the list, in the task's folder.
     """
     planned = comparison.runs()
     folder = out / comparison.task.name
@@ -91,12 +93,12 @@ def compare(
         if run.seed == 0:
             training.data_of(run, device)
     listing = listing_of(comparison, out, command)
-    _write(folder, listing)
+    _write(folder / name, listing)
     most = packing.size_for(device, pack, planned[0])
     packing.train(planned, out, device, hooks or training.Hooks(), done, most)
-    if ranks.rank() == 0:
+    if ranks.rank() == 0 and name == LISTING:
         _keep_examples(planned, out, folder, device)
-    _write(folder, listing)  # another comparison may have taken the place meanwhile
+    _write(folder / name, listing)  # another comparison may have taken the place meanwhile
     return listing
 
 
@@ -110,10 +112,10 @@ def _keep_examples(planned: list[Run], out: Path, folder: Path, device: torch.de
     examples.keep(folder, data, completed, first.seed, first.train_size)
 
 
-def _write(folder: Path, listing: Listing) -> None:
+def _write(path: Path, listing: Listing) -> None:
     if ranks.rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        files.write_json(folder / LISTING, listing)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, listing)
 
 
 def listing_of(comparison: Comparison, out: Path, command: str = "") -> Listing:

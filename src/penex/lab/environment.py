@@ -91,7 +91,7 @@ def version(library: str) -> str | None:
 @functools.cache
 def revision() -> str | None:
     """The git revision of this code, if it runs from a checkout; with + if files were changed."""
-    here = Path(__file__).parent
+    here = Path(penex.__file__).parent
     try:
         head = _git(here, "rev-parse", "HEAD")
         tracked = _git(here, "ls-files", "--error-unmatch", str(Path(__file__)))

@@ -1,6 +1,6 @@
 """The paper's claims about its main table, one by one, and what the records say of each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from penex.lab.records import Json
@@ -145,8 +145,14 @@ def _caveat(task: str, facts: Json) -> str:
     )
 
 
-def markdown(found: list[Results], command: str) -> str:
-    """All claims as a document."""
+def markdown(found: list[Results], command: str, parts_after: Iterable[str] = ()) -> str:
+    """All claims as a document.
+
+    Args:
+        found: the tasks of the main table.
+        command: how the document was made.
+        parts_after: what follows them.
+    """
     parts = [
         "# The paper's main table, claim by claim\n\nGenerated from the records by `"
         + command
@@ -173,4 +179,4 @@ def markdown(found: list[Results], command: str) -> str:
         for claim in claims(results):
             lines.append(f"| {claim.words} | {claim.paper} | {claim.ours} | {claim.verdict} |")
         parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *parts_after]) + "\n"

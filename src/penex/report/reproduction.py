@@ -3,14 +3,15 @@
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import penex
 from penex.lab import files
+from penex.lab.reproduction import Sweep
 from penex.lab.tasks import find
-from penex.report import claims, tables
+from penex.report import claims, sweeps, tables
 from penex.report.page import render
 from penex.report.results import METRIC, Metric, Results, Row
 from penex.report.statistics import mean_and_spread
@@ -196,7 +197,9 @@ def _lines(blocks: list[Block]) -> Iterator[list[object]]:
                 ]  # fmt: skip
 
 
-def write(folder: Path, found: list[Results], command: str) -> list[Path]:
+def write(
+    folder: Path, found: list[Results], command: str, swept: Sequence[tuple[Sweep, Results]] = ()
+) -> list[Path]:
     """Write the table in every form, and the claims one by one; the files."""
     blocks = [block(results) for results in found]
     page = render(
@@ -221,7 +224,7 @@ def write(folder: Path, found: list[Results], command: str) -> list[Path]:
         f"{NAME}.csv": as_csv(blocks),
         f"{NAME}.tex": latex(blocks),
         f"{NAME}.html": page,
-        "claims.md": claims.markdown(found, command),
+        "claims.md": claims.markdown(found, command, sweeps.chapter(swept)),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in content.items():

@@ -9,16 +9,17 @@ from typing import Any
 
 import penex
 from penex import registry
-from penex.lab import files
+from penex.lab import files, tasks
 from penex.lab.errors import LabError
 from penex.lab.records import Json, Record
 from penex.lab.tuning.study import ATTRIBUTE, OBJECTIVE
 from penex.report.page import render, safe
 from penex.report.page import study as charts
-from penex.report.results import METRICS
+from penex.report.results import METRIC, METRICS
 
 NAME = "tuning.html"
-CLOSE = 0.01  # of accuracy: as good as the best
+# What is as good as the best: about what seeds make of it, and for the objective also more.
+CLOSE = (("accuracy", 0.01), ("cross_entropy", 0.01), ("cross_entropy", 0.05))
 
 
 @dataclass(frozen=True)
@@ -86,18 +87,29 @@ class Study:
         """The trial with the lowest objective, the first of equals."""
         return min(self.completed, key=lambda trial: trial.value, default=None)
 
-    def share_close(self, metric: str = "accuracy") -> float | None:
-        """The share of the range whose validation accuracy is within `CLOSE` of the best.
+    @property
+    def authors(self) -> dict[str, float]:
+        """The values in the authors' configurations, if they have such for this task."""
+        name = self.identity.get("task")
+        return dict(tasks.find(name).tuned.get(self.loss, {})) if name in tasks.NAMES else {}
 
-        Between trials the accuracy is taken to be a line, and flat beyond the outermost ones. None
+    def share_close(self, name: str, close: float) -> float | None:
+        """The share of the range that is within some distance of the best in a validation metric.
+
+        Between trials the metric is taken to be a line, and flat beyond the outermost ones. None
         for a loss with several parameters, or without two results.
+
+        Args:
+            name: of the metric.
+            close: the distance.
         """
         if len(self.search) != 1 or len(self.completed) < 2:
             return None
-        ((name, (low, high)),) = self.search.items()
-        points = sorted((t.params[name], t.validation[metric]) for t in self.completed)
+        ((parameter, (low, high)),) = self.search.items()
+        sign = 1 if METRIC[name].higher else -1
+        points = sorted((t.params[parameter], sign * t.validation[name]) for t in self.completed)
         points = [(low, points[0][1]), *points, (high, points[-1][1])]
-        enough = max(y for _, y in points) - CLOSE
+        enough = max(y for _, y in points) - close
         close = sum(
             _part_above(y0, y1, enough) * (x1 - x0)
             for (x0, y0), (x1, y1) in itertools.pairwise(points)
@@ -156,13 +168,19 @@ def sentence(study: Study) -> str:
     if best is None:
         return f"{study.title}: no trial has a result ({count}{failed})."
     values = ", ".join(f"{name} {value:.4g}" for name, value in best.params.items())
+    theirs = ", ".join(f"{value:.4g}" for value in study.authors.values())
     said = (
-        f"{study.title}: best {values} (trial {best.number}), validation cross-entropy "
+        f"{study.title}: best {values} (trial {best.number}"
+        f"{f'; the authors have {theirs}' if theirs else ''}), validation cross-entropy "
         f"{best.value:.4f}, accuracy {best.validation['accuracy']:.4f}; {count}{failed}."
     )
-    share = study.share_close()
-    if share is not None:
-        said += f" {share:.0%} of the range is within {CLOSE} of the best validation accuracy."
+    shares = [
+        f"{share:.0%} within {close} of the best {METRIC[name].title}"
+        for name, close in CLOSE
+        if (share := study.share_close(name, close)) is not None
+    ]
+    if shares:
+        said += f" Of the range, {', '.join(shares[:-1])} and {shares[-1]}."
     return said
 
 
@@ -188,13 +206,21 @@ def build(task: str, studies: list[Study], command: str) -> str:
                 "set after its last epoch."
             ),
             "said": [sentence(study) for study in studies],
-            "sensitivity": safe(charts.sensitivity(studies)),
+            "sensitivity": list(_sensitivity(studies)),
             "studies": [_block(study, several=len(ways) > 1) for study in studies],
             "alike": len(ways) == 1,
             "metrics": METRICS,
             "command": command,
         },
     )
+
+
+def _sensitivity(studies: list[Study]) -> Iterator[dict[str, str]]:
+    for name, close in CLOSE:
+        drawing = charts.sensitivity(studies, METRIC[name], close)
+        if drawing:
+            title = f"{METRIC[name].title} within {close} of the best"
+            yield {"title": title, "svg": safe(drawing)}
 
 
 def _way(study: Study) -> str:

@@ -122,13 +122,14 @@ def curves(study: "Study") -> str:
     return chart.render()
 
 
-def sensitivity(studies: Sequence["Study"]) -> str:
+def sensitivity(studies: Sequence["Study"], metric: Metric, close: float) -> str:
     """The share of each range that does as well as its best, as bars; "" if there is none."""
-    shares = [(study, share) for study in studies if (share := study.share_close()) is not None]
+    found = [(study, study.share_close(metric.name, close)) for study in studies]
+    shares = [(study, share) for study, share in found if share is not None]
     if not shares:
         return ""
     chart = Chart(
-        "Share of the search range within 0.01 of the best validation accuracy: "
+        f"Share of the search range within {close} of the best validation {metric.title}: "
         + ", ".join(f"{study.title} {share:.0%}" for study, share in shares),
         (-0.5, len(shares) - 0.5),
         (0, 1),

@@ -1,0 +1,90 @@
+"""A loss in several versions: what the version does to it."""
+
+import math
+from collections.abc import Sequence
+
+from penex.lab.reproduction import Sweep
+from penex.report import tables
+from penex.report.results import METRIC, Results, Row
+from penex.report.statistics import Interval, paired_difference
+
+LITTLE = 0.01  # of accuracy: less than that is no reason to tune
+
+_SHOWN = tuple(METRIC[name] for name in ("accuracy", "cross_entropy", "brier", "ece"))
+_RULE = (
+    "Test set, mean ± standard deviation over seeds. The differences are to the first row, seed by "
+    "seed, with their 95 % intervals; by that of the accuracy a version is *alike* where it is "
+    f"within ±{LITTLE}, *differs* where it is outside of it, and is *unclear* at our power "
+    "otherwise."
+)
+
+
+def verdict(lead: Interval) -> str:
+    """Whether two versions are alike.
+
+    >>> verdict(Interval(0.0, -0.002, 0.002, 5)), verdict(Interval(0.03, 0.02, 0.04, 5))
+    ('alike', 'differs')
+    >>> verdict(Interval(0.0, -0.02, 0.02, 2))
+    'unclear'
+    """
+    if -LITTLE <= lead.low <= lead.high <= LITTLE:
+        return "alike"
+    return "differs" if lead.low > LITTLE or lead.high < -LITTLE else "unclear"
+
+
+def lines(results: Results) -> list[list[str]]:
+    """A head, and a line for each version that has runs."""
+    rows = [row for row in results.rows if row.done]
+    less = [f"{metric.title}, less the first's" for metric in _SHOWN[:2]]
+    head = ["", "seeds", *(metric.title for metric in _SHOWN), *less, ""]
+    return [head, *(_line(row, rows[0]) for row in rows)]
+
+
+def _line(row: Row, base: Row) -> list[str]:
+    cells = [row.title, str(len(row.done)), *(tables.cell(row, metric) for metric in _SHOWN)]
+    if row is base:
+        return [*cells, "", "", ""]
+    less = [paired_difference(row.values(m.name), base.values(m.name)) for m in _SHOWN[:2]]
+    return [*cells, *map(_difference, less), verdict(less[0])]
+
+
+def _difference(found: Interval) -> str:
+    if math.isnan(found.mean):
+        return "–"
+    interval = "" if math.isnan(found.low) else f" [{found.low:+.3f}, {found.high:+.3f}]"
+    return f"{found.mean:+.3f}{interval}"
+
+
+def text(sweep: Sweep, results: Results) -> str:
+    """The table for a terminal."""
+    table = lines(results)
+    widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
+    padded = [
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
+    return "\n".join([sweep.title, "", *padded, "", _RULE.replace("*", "")])
+
+
+def markdown(sweep: Sweep, results: Results) -> str:
+    """The question, the table and the command as a part of a document."""
+    head, *rest = lines(results)
+    facts = next(results.records()).environment()
+    words = [
+        f"### {sweep.title}",
+        "",
+        f"{sweep.why} {facts['device']}, torch {facts['torch']}, Python {facts['python']}. The "
+        f"command: `{results.command}`.",
+        "",
+        "| " + " | ".join(head) + " |",
+        "|---" * len(head) + "|",
+        *("| " + " | ".join(line) + " |" for line in rest),
+    ]
+    return "\n".join(words)
+
+
+def chapter(swept: Sequence[tuple[Sweep, Results]]) -> list[str]:
+    """All of them as the chapter of a document; nothing if there are none."""
+    if not swept:
+        return []
+    return [f"## One thing at a time\n\n{_RULE}", *(markdown(*one) for one in swept)]
