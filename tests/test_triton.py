@@ -416,7 +416,7 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
     made: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
     monkeypatch.setattr(launch, "INTERPRETED", False)
-    monkeypatch.setattr(launch, "_compiled", {})
+    monkeypatch.setattr(launch, "_runners", {})
     monkeypatch.setattr(kernels, "rows", Recorder(made, again))
     logits, target = batch(0, (8, 32), torch.float32, "hard")
 

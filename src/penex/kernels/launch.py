@@ -1,6 +1,7 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,8 +43,9 @@ def _is_exact(logits: Tensor) -> bool:
     return logits.dtype == torch.float32 and not INTERPRETED
 
 
-# By everything that a compilation depends on: the kernel, dtypes, sizes, steps, alignment, device.
-_compiled: dict[tuple[object, ...], Any] = {}
+# By everything that a compilation and its number of programs depend on: the kernel, dtypes, sizes,
+# steps, alignment, device.
+_runners: dict[tuple[object, ...], Callable[..., None]] = {}
 
 
 def _launch(
@@ -64,16 +66,16 @@ def _launch(
             _launch(kernel, key, device, programs, *given)
         return
     key = id(kernel), device, key  # its own hash asks for a lock
-    found = _compiled.get(key)
-    if found is None:
-        *arguments, warps = given
-        found = kernel[(programs,)](*arguments, num_warps=warps)
-        if _TAKES_ALL and not INTERPRETED and not hasattr(found, "result"):  # a promise of one
-            if len(_compiled) >= _MOST_KEPT:
-                _compiled.clear()
-            _compiled[key] = found
-    else:
-        found[(programs, 1, 1)](*given[:-1])
+    run = _runners.get(key)
+    if run is not None:
+        run(*given[:-1])
+        return
+    *arguments, warps = given
+    compiled = kernel[(programs,)](*arguments, num_warps=warps)
+    if _TAKES_ALL and not INTERPRETED and not hasattr(compiled, "result"):  # a promise of one
+        if len(_runners) >= _MOST_KEPT:
+            _runners.clear()
+        _runners[key] = compiled[(programs, 1, 1)]
 
 
 def _aligned(*tensors: Tensor) -> tuple[bool, ...]:
