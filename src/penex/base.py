@@ -166,7 +166,7 @@ class Loss(Predictor, nn.Module):
         """
         if isinstance(logits, Tensor) and logits.device.type != "meta":
             for name in self.statistics:
-                if getattr(self, name).device != logits.device:
+                if self._buffers[name].device != logits.device:  # type: ignore[union-attr]
                     setattr(self, name, getattr(self, name).to(logits.device))
 
     def shares_batches(self) -> bool:

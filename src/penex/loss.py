@@ -179,43 +179,39 @@ class PENEX(PenalisedLoss):
 
     def _is_fusible(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.fused` can do it: (N, C) logits up to float32 where Triton runs."""
-        if type(logits) not in _PLAIN:
-            return False
-        others = [target] if self.weight is None else [target, self.weight]
-        classes = logits.shape[1:]
+        weight = self._buffers["weight"]
         return (
             _HAS_TRITON
+            and type(logits) in _PLAIN
             and logits.dim() == 2
             and logits.numel() > 0
-            and all(
-                type(other) is Tensor
-                and other.device == logits.device
-                and other.dtype != torch.float64
-                and not other.requires_grad
-                for other in others
-            )
+            and _goes_with(target, logits)
             and (
                 (target.dtype == torch.int64 and target.shape == logits.shape[:1])
                 or (target.is_floating_point() and target.shape == logits.shape)
             )
             and (self.ignore_index < 0 or target.dim() == 1)
             and (
-                self.weight is None
-                or (self.weight.shape == classes and self.weight.dtype == logits.dtype)
+                weight is None
+                or (
+                    _goes_with(weight, logits)
+                    and weight.shape == logits.shape[1:]
+                    and weight.dtype == logits.dtype
+                )
             )
             and 0 <= self.label_smoothing <= 1
             and _kernels().fits(logits, target)
-            and (
-                torch.compiler.is_compiling()
-                or not (_is_transformed() or any(given.is_neg() for given in (logits, *others)))
-            )
+            and (torch.compiler.is_compiling() or not (_is_transformed() or logits.is_neg()))
         )
 
     def _fused(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss by the kernels of `kernels.fused`."""
         fused = _kernels()
         self.follow(logits)
-        weight = None if self.weight is None else self.weight.contiguous()
+        weight, buffer = self._buffers["weight"], self._buffers["rho"]
+        assert buffer is not None
+        if weight is not None:
+            weight = weight.contiguous()
         limit = F.exp_limit(logits.numel(), torch.float32)
         overwrite = self.overwrite_logits and _is_disposable(logits)
         rest = fused.Options(self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite)
@@ -223,12 +219,12 @@ class PENEX(PenalisedLoss):
         if (
             self.reduction != "none"
             and self.accumulate == 1
-            and self.rho.dtype == torch.float32
+            and buffer.dtype == torch.float32
             and not (self.training and self.shares_batches())
         ):
             value: Tensor
             value, numbers = fused.finish(
-                sums, self.rho, self.alpha, self.ema, self.rho_min, self.rho_max,
+                sums, buffer, self.alpha, self.ema, self.rho_min, self.rho_max,
                 self.fixed_rho or 0.0, self.training, self.order == "listing",
                 self.reduction == "mean",
             )  # fmt: skip
@@ -284,6 +280,17 @@ def _kernels() -> Any:
     from penex.kernels import fused
 
     return fused
+
+
+def _goes_with(other: Tensor, logits: Tensor) -> bool:
+    """Whether the fused kernels can read a target or a weight beside the logits."""
+    return (
+        type(other) is Tensor
+        and other.device == logits.device
+        and other.dtype != torch.float64
+        and not other.requires_grad
+        and (torch.compiler.is_compiling() or not other.is_neg())
+    )
 
 
 def _is_disposable(logits: Tensor) -> bool:

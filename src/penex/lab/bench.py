@@ -39,7 +39,7 @@ _LIGER_KEPT = "cross-entropy, Liger (a copy)"
 _LISTING = "PENEX, the paper's listing"
 _COMPILED = "cross-entropy, compiled"
 _UNCAPTURED = {_LIGER, _LIGER_KEPT, _LISTING, _COMPILED}  # they read numbers, or have graphs
-_TURN = 0.01  # seconds of one turn, about
+_TURN = {"cuda": 0.05}  # seconds of one turn, about: a GPU has to be kept busy; elsewhere 0.01
 _LEAST_TURNS = 5
 _TENSORS = 6  # of the logits' size that the plain formula needs at once, in float32
 
@@ -229,8 +229,9 @@ def take_turns(
     calls: dict[str, Callable[[], object]], seconds: float, device: torch.device
 ) -> dict[str, list[float]]:
     """The times of one call of each, turn by turn; the first turn warms up and is left out."""
+    turn = _TURN.get(device.type, 0.01)
     count = {
-        name: max(1, int(_TURN / max(_time(call, 1, device), 1e-7))) for name, call in calls.items()
+        name: max(1, int(turn / max(_time(call, 1, device), 1e-7))) for name, call in calls.items()
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds * len(calls)
