@@ -180,7 +180,7 @@ def test_the_page_of_a_study(browser: Any, study: Path, width: int, scheme: str)
     assert view.evaluate("document.documentElement.scrollWidth") <= width
     found = Axe().run(view).response["violations"]
     assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
-    assert view.locator("svg.chart").count() == 1 + 2 * 6
+    assert view.locator("svg.chart").count() == 3 + 2 * 6
     rows = view.locator("#penex tbody tr")
     assert rows.count() == 6
     view.locator("#penex th button", has_text="cross-entropy").click()

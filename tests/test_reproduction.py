@@ -217,6 +217,25 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
     assert line[-1] == ("differs" if low > 0.01 else "unclear")
 
 
+def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() -> None:
+    def row(label: str, accuracies: list[float]) -> results.Row:
+        done: dict[int, Any] = {}
+        for seed, value in enumerate(accuracies):
+            test = {"accuracy": value, "cross_entropy": 1 - value, "brier": 0.5, "ece": 0.1}
+            done[seed] = {"status": "completed", "test": test}
+        return results.Row(label, label, "penex", 8, done=done)
+
+    rows = [row("first", [0.43, 0.44]), row("same", [0.43, 0.44]), row("none", [])]
+    found = results.Results(Path(), "cifar100", "", [*rows, row("shifted", [0.53, 0.54])])
+    shown = {line[0]: line for line in sweeps.lines(found)}
+    assert shown["same"][-1] == "the same"
+    assert shown["shifted"][-1] == "unclear"  # no spread, no interval: it may be chance
+    assert sweeps.notes(found) == ["Not trained: none."]
+    # Without the first there is nothing to compare with.
+    alone = results.Results(Path(), "cifar100", "", [row("first", []), *rows[1:]])
+    assert [line[6:] for line in sweeps.lines(alone)[1:]] == 2 * [["", "", ""]]
+
+
 def test_our_own_results_are_shown_with_the_papers_beside_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

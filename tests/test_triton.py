@@ -397,6 +397,8 @@ def test_where_triton_does_not_run_it_is_said_once(monkeypatch: pytest.MonkeyPat
 class Recorder:
     """Stands for a kernel: it notes how it is launched, and what was compiled is one too."""
 
+    asm = ""
+
     def __init__(self, made: list[tuple[Any, ...]], again: list[tuple[Any, ...]]) -> None:
         self.made, self.again = made, again
 
@@ -415,13 +417,18 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
 
     made: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(launch, "INTERPRETED", False)
     monkeypatch.setattr(launch, "_runners", {})
     monkeypatch.setattr(kernels, "rows", Recorder(made, again))
     logits, target = batch(0, (8, 32), torch.float32, "hard")
 
-    def rows(x: Any = logits, y: Any = target, ignored: int = -100, smoothing: float = 0.0) -> int:
-        launch.rows(x[:4], y[:4], None, 0.1, 50.0, ignored, smoothing)
+    def rows(
+        x: Any = logits,
+        y: Any = target,
+        ignored: int = -100,
+        smoothing: float = 0.0,
+        alpha: float = 0.1,
+    ) -> int:
+        launch.rows(x[:4], y[:4], None, alpha, 50, ignored, smoothing)
         return len(made)
 
     assert rows() == 1
@@ -438,7 +445,9 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
     assert rows(ignored=1) == 7
     assert rows(smoothing=0.5) == 8
     assert rows(smoothing=1) == 8
-    assert all(type(arguments[13]) is float for _, arguments in made + again)
+    assert rows(alpha=1) == 8  # no constant of a compilation
+    for _, arguments in made + again:
+        assert [type(arguments[k]) for k in (10, 11, 13)] == 3 * [float]
 
     monkeypatch.setattr(kernels, "finish", Recorder(made, again))
     sums, rho = torch.ones(4, 8, device=DEVICE), torch.ones((), device=DEVICE)

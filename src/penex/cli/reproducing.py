@@ -121,15 +121,18 @@ def _table1(
     if not training.writes():
         return ""
     print(report.text([report.block(one) for one in found]))
-    written = report.write(out, found, training.command_line(), _all_swept(out))
+    swept = _all_swept(out, {one.task for one in found}, comparisons[0].seeds)
+    written = report.write(out, found, training.command_line(), swept)
     return ", ".join(path.name for path in written)
 
 
-def _all_swept(out: Path) -> "list[tuple[Sweep, Results]]":
-    """The sweeps that have records of more than their first version."""
+def _all_swept(out: Path, tasks: set[str], seeds: int) -> "list[tuple[Sweep, Results]]":
+    """The sweeps of some tasks that have records of more than their first version."""
     found = []
     for name, sweep in SWEEPS.items():
-        results = _read(plan_sweep(sweep, _SEEDS), out, f"{name}.json")
+        if sweep.task not in tasks:
+            continue
+        results = _read(plan_sweep(sweep, seeds), out, f"{name}.json")
         if sum(bool(row.done) for row in results.rows) > 1:
             found.append((sweep, results))
     return found

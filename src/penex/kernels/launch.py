@@ -72,7 +72,7 @@ def _launch(
         return
     *arguments, warps = given
     compiled = kernel[(programs,)](*arguments, num_warps=warps)
-    if _TAKES_ALL and not INTERPRETED and not hasattr(compiled, "result"):  # a promise of one
+    if _TAKES_ALL and hasattr(compiled, "asm"):  # not in the interpreter, and no promise of one
         if len(_runners) >= _MOST_KEPT:
             _runners.clear()
         _runners[key] = compiled[(programs, 1, 1)]
@@ -114,7 +114,7 @@ def rows(
     key = kinds, logits.shape, steps, ignore_index, spread, _aligned(*tensors)
     _launch(
         triton.rows, key, logits.device, rows, *tensors, rows, classes, *steps,
-        alpha, limit, ignore_index, float(smoothing),
+        float(alpha), float(limit), ignore_index, float(smoothing),
         _is_exact(logits), soft, weight is not None, spread, -(-classes // block), block, warps,
     )  # fmt: skip
     return out
@@ -188,6 +188,6 @@ def gradient(
     key = kinds, logits.shape, steps, spread, _aligned(*tensors)
     _launch(
         triton.gradient, key, logits.device, rows * blocks, *tensors,
-        rows, classes, blocks, *steps, alpha, limit, float(smoothing),
+        rows, classes, blocks, *steps, float(alpha), float(limit), float(smoothing),
         _is_exact(logits), soft, weight is not None, spread, block, warps,
     )  # fmt: skip

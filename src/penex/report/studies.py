@@ -110,11 +110,11 @@ class Study:
         points = sorted((t.params[parameter], sign * t.validation[name]) for t in self.completed)
         points = [(low, points[0][1]), *points, (high, points[-1][1])]
         enough = max(y for _, y in points) - close
-        close = sum(
+        good = sum(
             _part_above(y0, y1, enough) * (x1 - x0)
             for (x0, y0), (x1, y1) in itertools.pairwise(points)
         )
-        return close / (high - low)
+        return good / (high - low)
 
 
 def _part_above(y0: float, y1: float, level: float) -> float:

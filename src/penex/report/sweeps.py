@@ -13,9 +13,9 @@ LITTLE = 0.01  # of accuracy: less than that is no reason to tune
 _SHOWN = tuple(METRIC[name] for name in ("accuracy", "cross_entropy", "brier", "ece"))
 _RULE = (
     "Test set, mean ± standard deviation over seeds. The differences are to the first row, seed by "
-    "seed, with their 95 % intervals; by that of the accuracy a version is *alike* where it is "
-    f"within ±{LITTLE}, *differs* where it is outside of it, and is *unclear* at our power "
-    "otherwise."
+    "seed, with their 95 % intervals. By its accuracy a version is *alike* where the interval lies "
+    f"within ±{LITTLE}, *differs* where it lies beyond ±{LITTLE}, and is *unclear* at our power "
+    "otherwise; *the same* has the same numbers to the last digit."
 )
 
 
@@ -34,18 +34,20 @@ def verdict(lead: Interval) -> str:
 
 def lines(results: Results) -> list[list[str]]:
     """A head, and a line for each version that has runs."""
-    rows = [row for row in results.rows if row.done]
+    base = results.rows[0]
     less = [f"{metric.title}, less the first's" for metric in _SHOWN[:2]]
     head = ["", "seeds", *(metric.title for metric in _SHOWN), *less, ""]
-    return [head, *(_line(row, rows[0]) for row in rows)]
+    return [head, *(_line(row, base) for row in results.rows if row.done or row is base)]
 
 
 def _line(row: Row, base: Row) -> list[str]:
     cells = [row.title, str(len(row.done)), *(tables.cell(row, metric) for metric in _SHOWN)]
-    if row is base:
+    shared = [seed for seed in row.done if seed in base.done]
+    if row is base or not shared:
         return [*cells, "", "", ""]
     less = [paired_difference(row.values(m.name), base.values(m.name)) for m in _SHOWN[:2]]
-    return [*cells, *map(_difference, less), verdict(less[0])]
+    same = all(row.done[seed].get("test") == base.done[seed].get("test") for seed in shared)
+    return [*cells, *map(_difference, less), "the same" if same else verdict(less[0])]
 
 
 def _difference(found: Interval) -> str:
@@ -53,6 +55,20 @@ def _difference(found: Interval) -> str:
         return "–"
     interval = "" if math.isnan(found.low) else f" [{found.low:+.3f}, {found.high:+.3f}]"
     return f"{found.mean:+.3f}{interval}"
+
+
+def notes(results: Results) -> list[str]:
+    """What a reader must know besides the numbers."""
+    said = []
+    missing = [row.title for row in results.rows if not row.done]
+    if missing:
+        said.append(f"Not trained: {', '.join(missing)}.")
+    if len({record.environment().get("revision") for record in results.records()}) > 1:
+        said.append(
+            "Not all rows were trained by the same revision of the code, and runs of the same "
+            "seed round differently in another pack: some of a difference is that."
+        )
+    return said
 
 
 def text(sweep: Sweep, results: Results) -> str:
@@ -63,7 +79,7 @@ def text(sweep: Sweep, results: Results) -> str:
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
         for line in table
     ]
-    return "\n".join([sweep.title, "", *padded, "", _RULE.replace("*", "")])
+    return "\n".join([sweep.title, "", *padded, "", *notes(results), _RULE.replace("*", "")])
 
 
 def markdown(sweep: Sweep, results: Results) -> str:
@@ -80,7 +96,7 @@ def markdown(sweep: Sweep, results: Results) -> str:
         "|---" * len(head) + "|",
         *("| " + " | ".join(line) + " |" for line in rest),
     ]
-    return "\n".join(words)
+    return "\n".join(words) + "".join(f"\n\n{note}" for note in notes(results))
 
 
 def chapter(swept: Sequence[tuple[Sweep, Results]]) -> list[str]:
