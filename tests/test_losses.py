@@ -275,6 +275,7 @@ def test_closed_forms() -> None:
         SquaredPenaltyLoss(2.0): torch.exp(-f_y / 3) + (h**2).mean() * h**2,
         UnnormalisedLoss(): -f_y + se / se.mean(),
         LogPenaltyLoss(0.3, 2.0): torch.exp(-0.3 * f_y) + 2 * se.log(),
+        LogPenaltyLoss(0.3): torch.exp(-0.3 * f_y) + 0.3 * se.log(),
     }
     for loss, expected in cases.items():
         torch.testing.assert_close(loss(logits, target), expected.mean(), rtol=1e-9, atol=1e-9)
@@ -351,7 +352,7 @@ def values_in_loops(
             "conex_lagrangian": penalised,  # the dual variable is still 0
             "ce_zloss": cross + 0.01 * mass * math.log(se) ** 2,
             "unnormalised": -own + mean_mass / mean_se * mass * se,
-            "ex_log_penalty": mild + mass * math.log(se),
+            "ex_log_penalty": mild + 0.1 * mass * math.log(se),
         }
         losses.append(every[name])
     return losses, total

@@ -123,7 +123,10 @@ def test_a_compiled_step_equals_a_plain_one() -> None:
 
 
 def test_the_zero_sum_head_and_arguments_are_packed() -> None:
-    for losses in (["conex_hard", "conex_hard"], ["focal:detach=true", "focal", "ex:alpha=0.3"]):
+    for losses in (
+        ["conex_hard", "conex_hard"],
+        ["focal:detach=true", "focal", "ex:alpha=0.3", "ex_log_penalty:rho=2"],
+    ):
         some = [planned(loss, 0, dtype="float64", batch_size=32) for loss in losses]
         pack, _ = train_packed(some, 8)
         for k, run in enumerate(some):

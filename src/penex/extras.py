@@ -77,10 +77,12 @@ class LogPenaltyLoss(Loss):
 
     Args:
         alpha: the sensitivity, above 0.
-        rho: the weight of the penalty, above 0. It only shifts the logits; 1 is the repository's.
+        rho: the weight of the penalty, above 0; None for alpha. It only shifts the logits, by
+            log(alpha / rho) / alpha, but the model has to learn that: with the repository's 1 it
+            takes many steps.
         options: weight, ignore_index, label_smoothing and reduction, as in torch.
 
-    >>> LogPenaltyLoss(alpha=0.5)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    >>> LogPenaltyLoss(alpha=0.5, rho=1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
     tensor(2.4948)
     """
 
@@ -88,9 +90,11 @@ class LogPenaltyLoss(Loss):
     alpha: float
     rho: float
 
-    def __init__(self, alpha: float = 0.1, rho: float = 1.0, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, alpha: float = 0.1, rho: float | None = None, **options: Unpack[Options]
+    ) -> None:
         super().__init__(**options)
-        self.configure(alpha=alpha, rho=rho)
+        self.configure(alpha=alpha, rho=alpha if rho is None else rho)
 
     def values(self, batch: Examples) -> Tensor:
         """exp(-alpha f_y) and the weighted logarithm of SE."""

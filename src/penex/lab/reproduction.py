@@ -64,11 +64,12 @@ SWEEPS = {
         "The paper prints an accuracy of 0.460, a cross-entropy of 2.140 and a Brier score of "
         "0.685: does one of the differences between its text and the authors' code explain what we "
         "miss of them? The order and the lower bound of rho are those of their code; "
-        "`ex_log_penalty` is a loss that it has beside PENEX.",
+        "`ex_log_penalty` is a loss that it has beside PENEX, with rho 1; ours is alpha.",
         (
             "penex:alpha=0.085",
             "penex:alpha=0.085,order=listing",
             "penex:alpha=0.085,rho_min=1e-10",
+            "ex_log_penalty:alpha=0.064,rho=1.0",
             "ex_log_penalty:alpha=0.064",
         ),
     ),

@@ -57,14 +57,14 @@ _TUNED = {
     "confidence_penalty": {"lambda_": 0.25},
     "focal": {"gamma": 2.74},
     "penex": {"alpha": 0.03},
-    "ex_log_penalty": {"alpha": 0.23},
+    "ex_log_penalty": {"alpha": 0.23, "rho": 1.0},
 }
 _TUNED_NOISY = {
     "label_smoothing": {"epsilon": 0.18},
     "confidence_penalty": {"lambda_": 0.39},
     "focal": {"gamma": 4.59},
     "penex": {"alpha": 0.025},
-    "ex_log_penalty": {"alpha": 0.16},
+    "ex_log_penalty": {"alpha": 0.16, "rho": 1.0},
 }
 
 TASK = Task(

@@ -45,7 +45,7 @@ TASK = Task(
         "confidence_penalty": {"lambda_": 0.38},
         "focal": {"gamma": 4.7},
         "penex": {"alpha": 0.085},
-        "ex_log_penalty": {"alpha": 0.064},
+        "ex_log_penalty": {"alpha": 0.064, "rho": 1.0},
     },
     paper={
         "ce": paper_numbers(0.443, 0.287, 3.072, 0.794),
