@@ -86,11 +86,12 @@ def markdown(sweep: Sweep, results: Results) -> str:
     """The question, the table and the command as a part of a document."""
     head, *rest = lines(results)
     facts = next(results.records()).environment()
+    times = [done["wall_time"] for row in results.rows for done in row.done.values()]
     words = [
         f"### {sweep.title}",
         "",
-        f"{sweep.why} {facts['device']}, torch {facts['torch']}, Python {facts['python']}. The "
-        f"command: `{results.command}`.",
+        f"{sweep.why} {facts['device']}, torch {facts['torch']}, Python {facts['python']}; "
+        f"{sum(times) / len(times):.0f} s a run. The command: `{results.command}`.",
         "",
         "| " + " | ".join(head) + " |",
         "|---" * len(head) + "|",
