@@ -27,12 +27,14 @@ class Sweep:
         title: what is varied.
         why: what is asked, as a sentence.
         losses: the versions; the others are held against the first.
+        claim: what the paper says of it; empty if nothing.
     """
 
     task: str
     title: str
     why: str
     losses: tuple[str, ...]
+    claim: str = ""
 
 
 SWEEPS = {
@@ -51,12 +53,14 @@ SWEEPS = {
             "penex:alpha=0.03,rho_min=0.01",
             "penex:alpha=0.03,rho_max=0.001",
         ),
+        "the weight of the average and the bounds of rho need no tuning",
     ),
     "alpha": Sweep(
         "cifar100",
         "The sensitivity alpha on CIFAR-100",
         "The paper tunes alpha and no other number: how much hangs on it?",
         tuple(f"penex:alpha={alpha}" for alpha in (0.085, 1e-5, 0.01, 0.03, 0.2, 0.4)),
+        "alpha needs little tuning",
     ),
     "gap": Sweep(
         "cifar100",

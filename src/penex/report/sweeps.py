@@ -36,7 +36,7 @@ def lines(results: Results) -> list[list[str]]:
     """A head, and a line for each version that has runs."""
     base = results.rows[0]
     less = [f"{metric.title}, less the first's" for metric in _SHOWN[:2]]
-    head = ["", "seeds", *(metric.title for metric in _SHOWN), *less, ""]
+    head = ["version", "seeds", *(metric.title for metric in _SHOWN), *less, "verdict"]
     return [head, *(_line(row, base) for row in results.rows if row.done or row is base)]
 
 
@@ -57,9 +57,23 @@ def _difference(found: Interval) -> str:
     return f"{found.mean:+.3f}{interval}"
 
 
-def notes(results: Results) -> list[str]:
+def judgement(sweep: Sweep, results: Results) -> str:
+    """What became of the claim, as a sentence: it holds if no version makes a difference."""
+    found = [line[-1] for line in lines(results)[1:] if line[-1]]
+    if not sweep.claim or not found:
+        return ""
+    unclear = found.count("unclear")
+    verdict = "holds"
+    if "differs" in found:
+        verdict = "does not hold"
+    elif unclear:
+        verdict = f"is unclear at our power ({unclear} of {len(found)} versions are)"
+    return f"That {sweep.claim}, in accuracy: {verdict}."
+
+
+def notes(sweep: Sweep, results: Results) -> list[str]:
     """What a reader must know besides the numbers."""
-    said = []
+    said = [text] if (text := judgement(sweep, results)) else []
     missing = [row.title for row in results.rows if not row.done]
     if missing:
         said.append(f"Not trained: {', '.join(missing)}.")
@@ -79,7 +93,7 @@ def text(sweep: Sweep, results: Results) -> str:
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
         for line in table
     ]
-    return "\n".join([sweep.title, "", *padded, "", *notes(results), _RULE.replace("*", "")])
+    return "\n".join([sweep.title, "", *padded, "", *notes(sweep, results), _RULE.replace("*", "")])
 
 
 def markdown(sweep: Sweep, results: Results) -> str:
@@ -97,7 +111,7 @@ def markdown(sweep: Sweep, results: Results) -> str:
         "|---" * len(head) + "|",
         *("| " + " | ".join(line) + " |" for line in rest),
     ]
-    return "\n".join(words) + "".join(f"\n\n{note}" for note in notes(results))
+    return "\n".join(words) + "".join(f"\n\n{note}" for note in notes(sweep, results))
 
 
 def chapter(swept: Sequence[tuple[Sweep, Results]]) -> list[str]:
