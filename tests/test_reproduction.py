@@ -231,12 +231,12 @@ def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() ->
     assert shown["same"][-1] == "the same"
     assert shown["shifted"][-1] == "unclear"  # no spread, no interval: it may be chance
     sweep = replace(reproduction.SWEEPS["rho"], claim="it is idle")
-    judged = "That it is idle, in accuracy: is unclear at our power (1 of 2 versions are)."
+    judged = "In accuracy the claim that it is idle is unclear at our power (1 of 2 versions are)."
     assert sweeps.notes(sweep, found) == [judged, "Not trained: none."]
     idle = results.Results(Path(), "cifar100", "", rows)
-    assert sweeps.judgement(sweep, idle) == "That it is idle, in accuracy: holds."
+    assert sweeps.judgement(sweep, idle) == "In accuracy the claim that it is idle holds."
     spread = results.Results(Path(), "cifar100", "", [rows[0], row("better", [0.531, 0.541001])])
-    assert sweeps.judgement(sweep, spread) == "That it is idle, in accuracy: does not hold."
+    assert sweeps.judgement(sweep, spread) == "In accuracy the claim that it is idle does not hold."
     # Without the first there is nothing to compare with.
     alone = results.Results(Path(), "cifar100", "", [row("first", []), *rows[1:]])
     assert [line[6:] for line in sweeps.lines(alone)[1:]] == 2 * [["", "", ""]]

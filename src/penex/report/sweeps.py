@@ -68,12 +68,12 @@ def judgement(sweep: Sweep, results: Results) -> str:
         verdict = "does not hold"
     elif unclear:
         verdict = f"is unclear at our power ({unclear} of {len(found)} versions are)"
-    return f"That {sweep.claim}, in accuracy: {verdict}."
+    return f"In accuracy the claim that {sweep.claim} {verdict}."
 
 
 def notes(sweep: Sweep, results: Results) -> list[str]:
     """What a reader must know besides the numbers."""
-    said = [text] if (text := judgement(sweep, results)) else []
+    said = [judged] if (judged := judgement(sweep, results)) else []
     missing = [row.title for row in results.rows if not row.done]
     if missing:
         said.append(f"Not trained: {', '.join(missing)}.")
