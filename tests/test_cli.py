@@ -117,7 +117,7 @@ def test_train_prints_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "test       accuracy" in text
     place = Path(text.rpartition("Record: ")[2].strip())
     config = json.loads((place / "config.json").read_text())
-    assert config["loss"] == {"name": "focal", "arguments": {"gamma": 1.0}}
+    assert config["loss"] == {"name": "focal", "arguments": {"gamma": 1.0, "detach": False}}
     assert (config["seed"], config["train_size"], config["recipe"]["epochs"]) == (3, 50, 1)
 
 

@@ -14,10 +14,12 @@ from penex.lab.recipe import Recipe
 from penex.lab.records import FORMAT, Json
 from penex.lab.tasks import Task
 
-Value = float | bool | str
+Value = float | bool | str | None
 
 # What the engine, the data or the processes decide, and no one else.
 _ENGINES = ("weight", "ignore_index", "reduction", "accumulate", "process_group")
+_HOW = ("impl", "overwrite_logits")  # it is computed, not what
+_TORCHS = ("label_smoothing", "size_average", "reduce")  # of every loss; 0 unless given
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,24 @@ class LossSpec:
 
     @property
     def resolved(self) -> dict[str, Value]:
-        """The arguments with the defaults of what was not given."""
-        defaults = registry.find(self.name).defaults
-        given = {k: float(v) if k in defaults else v for k, v in self.arguments.items()}
-        return {**defaults, **given}
+        """Every argument that decides the loss, given or not: defaults may change.
+
+        >>> LossSpec.parse("ex_log_penalty:alpha=1").resolved
+        {'alpha': 1.0, 'rho': None}
+        """
+        entry = registry.find(self.name)
+        signature = inspect.signature(entry.make).parameters
+        known = {
+            name: parameter.default
+            for name, parameter in signature.items()
+            if name not in (*_ENGINES, *_HOW, *_TORCHS)
+            and parameter.default is not inspect.Parameter.empty
+        }
+        every = {**known, **entry.defaults, **self.arguments}
+        return {
+            k: float(v) if isinstance(v, int) and not isinstance(v, bool) else v
+            for k, v in every.items()
+        }
 
     def make(self, **options: Any) -> AnyLoss:
         """The loss itself, or a LabError if there is none such."""
