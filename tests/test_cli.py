@@ -230,6 +230,7 @@ def test_a_test_set_that_breaks_the_model_is_a_divergence(
         (["compare", "--losses", "penex:beta=1"], "beta"),
         (["compare", "--losses", "ce", "ce"], "ce is there twice"),
         (["compare", "--losses", "penex", "penex:alpha=0.1"], "is there twice"),
+        (["compare", "--losses", "penex", "penex:ema=0.1"], "is there twice"),
         (["compare", "--seeds", "0"], "at least 1 seed"),
         (["compare", "--train-size", "5000"], "There are 900 examples to train on"),
         (["compare", "--epochs", "0"], "epochs must be at least 1"),
