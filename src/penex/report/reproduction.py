@@ -133,11 +133,7 @@ def text(blocks: list[Block]) -> str:
         for row, cells in one.rows:
             shown = [cell.text + ("*" if cell.best else "") for cell in cells]
             table.append([tables.name(row), *shown])
-        widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
-        for line in table:
-            padded = [word.ljust(width) for word, width in zip(line, widths, strict=True)]
-            lines.append("  ".join(padded).rstrip())
-        lines.append("")
+        lines += [*tables.aligned(table), ""]
     return "\n".join([*lines, _RULE])
 
 

@@ -87,13 +87,16 @@ def notes(sweep: Sweep, results: Results) -> list[str]:
 
 def text(sweep: Sweep, results: Results) -> str:
     """The table for a terminal."""
-    table = lines(results)
-    widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
-    padded = [
-        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
-    return "\n".join([sweep.title, "", *padded, "", *notes(sweep, results), _RULE.replace("*", "")])
+    return "\n".join(
+        [
+            sweep.title,
+            "",
+            *tables.aligned(lines(results)),
+            "",
+            *notes(sweep, results),
+            _RULE.replace("*", ""),
+        ]
+    )
 
 
 def markdown(sweep: Sweep, results: Results) -> str:

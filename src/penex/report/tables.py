@@ -42,6 +42,19 @@ def name(row: Row) -> str:
     return f"{row.title} ({note})" if note else row.title
 
 
+def aligned(table: list[list[str]]) -> list[str]:
+    """The lines of a table for a terminal.
+
+    >>> aligned([["loss", "accuracy"], ["CE", "0.9"]])
+    ['loss  accuracy', 'CE    0.9']
+    """
+    widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
+    return [
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
+
+
 def caption(results: Results, size: int) -> str:
     """What the numbers are."""
     seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
