@@ -1,9 +1,8 @@
 """The tables: every loss with the authors' tuned value, packed, as small records.
 
 Run it with `python -m benchmarks.tables TASK --data FOLDER --out runs --slim results`. It is
-`penex compare TASK` with these losses, for machines that have torch, numpy and Pillow alone (and
-Optuna for --tuned, which takes the values of the studies in --out). The small records have the
-scores of single test examples for the first seed only.
+`penex compare TASK` with these losses, for machines that have torch, numpy and Pillow alone. The
+small records have the scores of single test examples for the first seed only.
 """
 
 import argparse
@@ -15,14 +14,13 @@ from pathlib import Path
 
 from benchmarks._main import positive, run
 from penex.lab import environment, files, tasks
-from penex.lab.compare import FIVE, LISTING, Comparison, compare
+from penex.lab.compare import LISTING, Comparison, compare
 from penex.lab.data.noise import LabelNoise
 from penex.lab.records import Record
 from penex.lab.reproduction import TABLE1, authors
 from penex.lab.runs import Run, Treatment
 from penex.lab.scores import slim
 from penex.lab.training import Hooks
-from penex.lab.tuning.values import tuned
 
 
 def command(words: list[str]) -> str:
@@ -42,11 +40,9 @@ def main() -> None:
     parser.add_argument("--name", help="of the folder in the small form (default: the task's)")
     parser.add_argument("--seeds", type=positive, default=5)
     parser.add_argument("--epochs", type=int)
-    parser.add_argument("--lr", type=float)
     parser.add_argument("--train-size", type=int)
     parser.add_argument("--noise-kind", choices=("flip", "resample"), default="flip")
     parser.add_argument("--losses", nargs="*")
-    parser.add_argument("--tuned", action="store_true", help="the values of the studies in --out")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--pack", type=positive)
     parser.add_argument("--save-seconds", type=float, default=120.0)
@@ -57,16 +53,14 @@ def main() -> None:
     treatment = Treatment()
     if options.noise_kind != "flip":
         treatment = Treatment(LabelNoise(0.1, options.noise_kind))
-    sizes = (options.train_size,) if options.train_size else ()
-    changes = {key: getattr(options, key) for key in ("epochs", "lr") if getattr(options, key)}
-    losses, sources = tuple(options.losses or authors(task)), {}
-    if options.tuned:
-        like = Comparison(task, FIVE[:1], 1, sizes, changes, treatment).runs()
-        found = tuned(task, tuple(options.losses or FIVE), like, None, options.out / task.name)
-        sources = {one.loss: one.source for one in found}
-        losses = tuple(sources)
-        print(*(f"{loss}: {source}" for loss, source in sources.items()), sep="\n", flush=True)
-    comparison = Comparison(task, losses, options.seeds, sizes, changes, treatment, sources)
+    comparison = Comparison(
+        task,
+        tuple(options.losses or authors(task)),
+        options.seeds,
+        (options.train_size,) if options.train_size else (),
+        {"epochs": options.epochs} if options.epochs else {},
+        treatment,
+    )
     began = time.monotonic()
 
     def epoch(run: Run, line: dict[str, float]) -> None:

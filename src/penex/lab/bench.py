@@ -39,7 +39,8 @@ _LIGER_KEPT = "cross-entropy, Liger (a copy)"
 _LISTING = "PENEX, the paper's listing"
 _COMPILED = "cross-entropy, compiled"
 _UNCAPTURED = {_LIGER, _LIGER_KEPT, _LISTING, _COMPILED}  # they read numbers, or have graphs
-_TURN = {"cuda": 0.05}  # seconds of one turn, about: a GPU has to be kept busy; elsewhere 0.01
+_TURN = 0.01  # seconds of one turn, about
+_GPU_TURN = 0.05  # its queue has to fill
 _LEAST_TURNS = 5
 _TENSORS = 6  # of the logits' size that the plain formula needs at once, in float32
 
@@ -229,7 +230,7 @@ def take_turns(
     calls: dict[str, Callable[[], object]], seconds: float, device: torch.device
 ) -> dict[str, list[float]]:
     """The times of one call of each, turn by turn; the first turn warms up and is left out."""
-    turn = _TURN.get(device.type, 0.01)
+    turn = _GPU_TURN if device.type == "cuda" else _TURN
     count = {
         name: max(1, int(turn / max(_time(call, 1, device), 1e-7))) for name, call in calls.items()
     }

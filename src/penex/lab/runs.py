@@ -18,8 +18,8 @@ Value = float | bool | str | None
 
 # What the engine, the data or the processes decide, and no one else.
 _ENGINES = ("weight", "ignore_index", "reduction", "accumulate", "process_group")
-_HOW = ("impl", "overwrite_logits")  # it is computed, not what
-_TORCHS = ("label_smoothing", "size_average", "reduce")  # of every loss; 0 unless given
+_OLD = ("size_average", "reduce")  # torch's own, superseded
+_UNRECORDED = (*_ENGINES, *_OLD, "label_smoothing", "impl", "overwrite_logits")  # unless given
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LossSpec:
             names = inspect.signature(registry.find(self.name).make).parameters
         except ValueError as error:
             raise LabError(str(error)) from error
-        legal = [n for n in names if n not in (*_ENGINES, "options", "size_average", "reduce")]
+        legal = [n for n in names if n not in (*_ENGINES, *_OLD, "options")]
         if "options" in names:
             legal.append("label_smoothing")
         wrong = [name for name in self.arguments if name not in legal]
@@ -87,8 +87,7 @@ class LossSpec:
         known = {
             name: parameter.default
             for name, parameter in signature.items()
-            if name not in (*_ENGINES, *_HOW, *_TORCHS)
-            and parameter.default is not inspect.Parameter.empty
+            if name not in _UNRECORDED and parameter.default is not inspect.Parameter.empty
         }
         every = {**known, **entry.defaults, **self.arguments}
         return {
