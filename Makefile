@@ -42,7 +42,7 @@ figures: $(VENV)/.demo
 	$(BIN)/penex compare --seeds 5 --train-size 100 300 900
 	cp runs/digits/train_size.png docs/images/
 
-claims: $(VENV)/.demo
+claims: $(VENV)/.dev
 	$(BIN)/penex reproduce table1 --read-only --out results
 	mv results/claims.md docs/reproduction.md
 

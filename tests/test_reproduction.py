@@ -104,7 +104,9 @@ def test_the_size_is_part_of_the_run(files: Path, tmp_path: Path) -> None:
         (["reproduce", "table1", "--task", "digits"], "The tasks are cifar10, cifar10_noisy"),
         (["reproduce", "table1", "--task", "cifar10", "cifar10"], "is there twice"),
         (["reproduce", "table1", "--tuned", "--authors"], "Choose one of"),
-        (["reproduce", "rho", "--task", "cifar10"], "are for table1; this is rho"),
+        (["reproduce", "rho", "--task", "cifar100"], "rho is about cifar10."),
+        (["reproduce", "tuned"], "There are no studies of these tasks"),
+        (["reproduce", "tuned", "--smoke"], "There are no studies of these tasks"),
         (["reproduce", "gap", "--tuned"], "are for table1; this is gap"),
         (["reproduce", "alpha", "--read-only"], "There are no records of this"),
         (["reproduce", "alpha"], "cifar-100-python/ with train, test and meta"),
@@ -173,18 +175,18 @@ def test_every_form_of_the_table_from_tiny_files(
 
 @pytest.mark.parametrize("name", ["rho", "alpha", "gap"])
 def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = reproduction.SWEEPS[name]
     cli.main(["reproduce", name, "--smoke"])
     said = capsys.readouterr()
-    runs = 2 * len(sweep.losses)
-    assert f"{sweep.task}: {runs} of {runs} runs to train" in said.err
-    assert said.out.startswith(sweep.title)
+    for sweep in reproduction.SWEEPS[name]:
+        runs = 2 * len(sweep.losses)
+        assert f"{sweep.task}: {runs} of {runs} runs to train" in said.err
+        assert f"{sweep.title}\n" in said.out
     assert f"What it wrote is gone: {name}.md." in said.out
 
 
 def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> None:
     """The first version is the table's own run; neither list takes the other's place."""
-    comparison = reproduction.plan_sweep(reproduction.SWEEPS["gap"], 1, data=files, smoke=True)
+    comparison = reproduction.plan_sweep(reproduction.SWEEPS["gap"][0], 1, data=files, smoke=True)
     table = replace(comparison, losses=comparison.losses[:1])
     trained: list[str] = []
 
@@ -203,9 +205,10 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
     """Against numbers computed by hand from the records."""
     from scipy import stats
 
-    comparison = reproduction.plan_sweep(reproduction.SWEEPS["gap"], 5)
+    sweep = reproduction.SWEEPS["gap"][0]
+    comparison = reproduction.plan_sweep(sweep, 5)
     found = results.load(RESULTS / "cifar100", listing_of(comparison, RESULTS))
-    head, first, *others = sweeps.lines(found)
+    head, first, *others = sweeps.lines(sweep, found)
     assert len({len(line) for line in (head, first, *others)}) == 1
     assert first[0] == "PENEX (alpha=0.085)"
     line = next(line for line in others if line[0] == "EX + log penalty (alpha=0.064,rho=1.0)")
@@ -215,6 +218,34 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
     low, high = stats.t.interval(0.95, 4, loc=np.mean(less), scale=stats.sem(less))
     assert line[6] == f"{np.mean(less):+.3f} [{low:+.3f}, {high:+.3f}]"
     assert line[-1] == ("differs" if low > 0.01 else "unclear")
+
+
+def test_a_study_is_held_against_the_authors_value(tmp_path: Path) -> None:
+    """Each loss against its own, by the records; nothing without a study."""
+    pytest.importorskip("optuna")
+    sweep = reproduction.studied("cifar10", RESULTS)
+    assert sweep is not None
+    theirs = reproduction.authors(tasks.find("cifar10"))[1:5]
+    assert sweep.losses[::2] == theirs
+    assert set(sweep.sources) == set(sweep.losses[1::2])
+    assert all(source.startswith("our study: best of 50") for source in sweep.sources.values())
+    comparison = reproduction.plan_sweep(sweep, 5)
+    found = results.load(RESULTS / "cifar10", listing_of(comparison, RESULTS))
+    _, *lines = sweeps.lines(sweep, found)
+    assert [line[6] for line in lines[::2]] == 4 * [""]
+    for line, own, other in zip(lines[1::2], found.rows[1::2], found.rows[::2], strict=True):
+        a, b = own.values("accuracy"), other.values("accuracy")
+        assert own.loss == other.loss
+        assert line[6].startswith(f"{np.mean([a[seed] - b[seed] for seed in range(5)]):+.3f} [")
+    assert sum("our study" in note for note in sweeps.notes(sweep, found)) == 1
+    readme = (RESULTS.parent / "README.md").read_text()
+    for own, other in zip(found.rows[1::2], found.rows[::2], strict=True):
+        cells = []
+        for metric in ("accuracy", "cross_entropy", "brier", "ece"):
+            a, b = (list(row.values(metric).values()) for row in (own, other))
+            cells.append(f"{np.mean(a):.3f} ± {np.std(a, ddof=1):.3f} [{np.mean(b):.3f}]")
+        assert f"] | {' | '.join(cells)} |" in readme
+    assert reproduction.studied("cifar10", tmp_path) is None
 
 
 def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() -> None:
@@ -227,10 +258,10 @@ def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() ->
 
     rows = [row("first", [0.43, 0.44]), row("same", [0.43, 0.44]), row("none", [])]
     found = results.Results(Path(), "cifar100", "", [*rows, row("shifted", [0.53, 0.54])])
-    shown = {line[0]: line for line in sweeps.lines(found)}
+    sweep = replace(reproduction.SWEEPS["rho"][0], claim="it is idle")
+    shown = {line[0]: line for line in sweeps.lines(sweep, found)}
     assert shown["same"][-1] == "the same"
     assert shown["shifted"][-1] == "unclear"  # no spread, no interval: it may be chance
-    sweep = replace(reproduction.SWEEPS["rho"], claim="it is idle")
     judged = "In accuracy the claim that it is idle is unclear at our power (1 of 2 versions are)."
     assert sweeps.notes(sweep, found) == [judged, "Not trained: none."]
     idle = results.Results(Path(), "cifar100", "", rows)
@@ -239,7 +270,7 @@ def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() ->
     assert sweeps.judgement(sweep, spread) == "In accuracy the claim that it is idle does not hold."
     # Without the first there is nothing to compare with.
     alone = results.Results(Path(), "cifar100", "", [row("first", []), *rows[1:]])
-    assert [line[6:] for line in sweeps.lines(alone)[1:]] == 2 * [["", "", ""]]
+    assert [line[6:] for line in sweeps.lines(sweep, alone)[1:]] == 2 * [["", "", ""]]
 
 
 def test_our_own_results_are_shown_with_the_papers_beside_them(
@@ -294,8 +325,8 @@ def test_the_documents_say_what_the_records_say(
     cli.main(words)
     written = (tmp_path / "results" / "claims.md").read_text()
     assert written == (RESULTS.parent / "docs" / "reproduction.md").read_text()
-    assert claims.leads([results.load(RESULTS / name) for name in reproduction.TABLE1]) in written
-    short = written.split("## ")[1].split("\n\n")[-2]
+    short = claims.leads([results.load(RESULTS / name) for name in reproduction.TABLE1])
+    assert short in written
     assert short in (RESULTS.parent / "README.md").read_text()
 
 
@@ -316,8 +347,8 @@ def test_claims_are_judged_by_their_intervals() -> None:
     assert claim.paper == "0.766 against 0.724"
     best = said["PENEX has the best accuracy of the five losses"]
     assert "label smoothing" in best.ours
-    document = claims.markdown([found], "penex reproduce table1")
+    document = report.document([found], "penex reproduce table1")
     lead = f"**{np.mean(differences):+.3f}** [{low:+.3f}, {high:+.3f}]"
     assert document.count(lead) == 1  # in short; a claim has it without the stars
-    assert document.count("\n| ") == 2 + 1 + len(said)
+    assert document.count("\n| ") == 2 + (1 + len(found.rows)) + (1 + len(said))
     assert "H200" in document

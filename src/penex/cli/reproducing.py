@@ -1,8 +1,10 @@
 """penex reproduce: the paper's tables, with real results beside its own."""
 
+import importlib.util
 import json
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,19 +16,30 @@ from penex.cli import training
 from penex.cli.benchmarking import bench
 from penex.cli.options import hinted
 from penex.lab.errors import LabError, unknown
-from penex.lab.reproduction import SWEEPS, TABLE1, missing, plan, plan_sweep, write_stand_ins
+from penex.lab.reproduction import (
+    SWEEPS,
+    TABLE1,
+    missing,
+    plan,
+    plan_sweep,
+    studied,
+    write_stand_ins,
+)
+from penex.lab.tuning.storage import JOURNAL
 
 if TYPE_CHECKING:
     from penex.lab.compare import Comparison
     from penex.lab.reproduction import Sweep
-    from penex.report.results import Results
+    from penex.report.results import Results, Row
 
 _SEEDS = 5
 _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
 
 
 def reproduce(
-    what: Annotated[Literal["table1", "rho", "alpha", "gap", "runtime"], tyro.conf.Positional],
+    what: Annotated[
+        Literal["table1", "rho", "alpha", "gap", "tuned", "runtime"], tyro.conf.Positional
+    ],
     /,
     task: _Tasks = TABLE1,
     seeds: int = _SEEDS,
@@ -44,14 +57,15 @@ def reproduce(
 
     table1 is the main table's vision tasks under its five losses and two of ours; it lies in OUT as
     Markdown, LaTeX, CSV and a page. rho varies the average and the bounds of rho on CIFAR-10, alpha
-    the sensitivity on CIFAR-100, gap what the paper's text and its authors' code do differently
-    there. runtime is `penex bench` with its defaults.
+    the sensitivity on CIFAR-100, gap what the paper's text and its authors' code do differently.
+    tuned puts the values of our own studies (penex tune) beside the authors'. runtime is
+    `penex bench` with its defaults.
 
     Args:
-        what: table1, rho, alpha, gap or runtime.
-        task: which of table1's tasks.
+        what: table1, rho, alpha, gap, tuned or runtime.
+        task: which of its tasks.
         seeds: how many; the paper has one.
-        tuned: take the values of our own studies (penex tune), where there are some.
+        tuned: fill table1 with the values of our own studies, where there are some.
         authors: take the values in the authors' configurations, as it does unless told otherwise.
         read_only: train nothing, show what is there: --out results shows what we have measured.
         smoke: try all of it in two minutes, on tiny files of noise in the official formats.
@@ -68,10 +82,8 @@ def reproduce(
             place = Path(name) if smoke else out / "bench"
             bench(device=device, out=place, seconds=0.02 if smoke else 1.0)
         return
-    if what != "table1":
-        if task != TABLE1 or tuned or authors:
-            raise LabError(f"--task, --tuned and --authors are for table1; this is {what}.")
-        task = (SWEEPS[what].task,)
+    if what != "table1" and (tuned or authors):
+        raise LabError(f"--tuned and --authors are for table1; this is {what}.")
     if tuned and authors:
         raise LabError("Choose one of --tuned and --authors.")
     for name in task:
@@ -87,8 +99,11 @@ def reproduce(
             write_stand_ins(data)
         reading = read_only and not smoke
         if what != "table1":
-            comparison = plan_sweep(SWEEPS[what], seeds, data=data, smoke=smoke)
-            written = _sweep(what, comparison, out, read_only=reading, options=options)
+            planned = [
+                (sweep, plan_sweep(sweep, seeds, data=data, smoke=smoke))
+                for sweep in _sweeps(what, task, out)
+            ]
+            written = _swept(what, planned, out, read_only=reading, options=options)
         else:
             comparisons = plan(
                 task,
@@ -126,35 +141,63 @@ def _table1(
     return ", ".join(path.name for path in written)
 
 
-def _all_swept(out: Path, tasks: set[str], seeds: int) -> "list[tuple[Sweep, Results]]":
-    """The sweeps of some tasks that have records of more than their first version."""
-    found = []
-    for name, sweep in SWEEPS.items():
-        if sweep.task not in tasks:
-            continue
-        results = _read(plan_sweep(sweep, seeds), out, f"{name}.json")
-        if sum(bool(row.done) for row in results.rows) > 1:
-            found.append((sweep, results))
+def _sweeps(name: str, tasks: Iterable[str], out: Path) -> "list[Sweep]":
+    """The sweeps of that name on some of the tasks; a sentence if there are none."""
+    if name == "tuned":
+        found = [sweep for task in tasks if (sweep := studied(task, out)) is not None]
+        if not found:
+            raise LabError(
+                f"There are no studies of these tasks in {out}, or they found the authors' values: "
+                "penex tune TASK --all makes them."
+            )
+        return found
+    found = [sweep for sweep in SWEEPS[name] if sweep.task in tasks]
+    if not found:
+        raise LabError(f"{name} is about {', '.join(sweep.task for sweep in SWEEPS[name])}.")
     return found
 
 
-def _sweep(
-    name: str, comparison: "Comparison", out: Path, *, read_only: bool, options: dict[str, Any]
+def _all_swept(out: Path, tasks: set[str], seeds: int) -> "list[tuple[Sweep, Results]]":
+    """What there is of every sweep on some tasks: records of more than the first version."""
+    planned = [(name, one) for name, every in SWEEPS.items() for one in every if one.task in tasks]
+    studies = [task for task in TABLE1 if task in tasks and (out / task / JOURNAL).exists()]
+    if studies and importlib.util.find_spec("optuna") is None:
+        print("The studies are left out: reading them needs 'penex[tune]'.", file=sys.stderr)
+        studies = []
+    planned += [("tuned", one) for task in studies if (one := studied(task, out)) is not None]
+    found = [(one, _read(plan_sweep(one, seeds), out, f"{name}.json")) for name, one in planned]
+    return [(one, results) for one, results in found if sum(map(_trained, results.rows)) > 1]
+
+
+def _trained(row: "Row") -> bool:
+    return bool(row.done)
+
+
+def _swept(
+    name: str,
+    planned: "list[tuple[Sweep, Comparison]]",
+    out: Path,
+    *,
+    read_only: bool,
+    options: dict[str, Any],
 ) -> str:
-    """Train what is missing, print the table; the name of the file that was written."""
+    """Train what is missing, print the tables; the name of the file that was written."""
     from penex.lab import files
     from penex.report import sweeps
 
-    if not read_only and missing(comparison, out):
-        _check_data([comparison])
-    found = _carried_out(comparison, out, f"{name}.json", read_only=read_only, **options)
-    if found is None:
+    if not read_only:
+        _check_data([comparison for _, comparison in planned if missing(comparison, out)])
+    found = []
+    for sweep, comparison in planned:
+        results = _carried_out(comparison, out, f"{name}.json", read_only=read_only, **options)
+        if results is not None:
+            found.append((sweep, results))
+    if not found:
         raise LabError(f"There are no records of this in {out}.")
     if not training.writes():
         return ""
-    print(sweeps.text(SWEEPS[name], found))
-    document = "\n\n".join(sweeps.chapter([(SWEEPS[name], found)])) + "\n"
-    files.write_text(out / f"{name}.md", document)
+    print(sweeps.text(found))
+    files.write_text(out / f"{name}.md", "\n\n".join(sweeps.chapter(found)) + "\n")
     return f"{name}.md"
 
 

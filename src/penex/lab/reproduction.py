@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,8 @@ class Sweep:
         why: what is asked, as a sentence.
         losses: the versions; the others are held against the first.
         claim: what the paper says of it; empty if nothing.
+        by_loss: whether each is held against the first of its own loss instead.
+        sources: where the values of a version came from, in words; of those that were looked up.
     """
 
     task: str
@@ -35,47 +37,72 @@ class Sweep:
     why: str
     losses: tuple[str, ...]
     claim: str = ""
+    by_loss: bool = False
+    sources: dict[str, str] = field(default_factory=dict)
 
 
-SWEEPS = {
-    "rho": Sweep(
-        "cifar10",
-        "The average and the bounds of rho on CIFAR-10",
-        "The paper fixes the weight of the average at 0.1 and the bounds at 1e-6 and 100 for all "
-        "experiments: do they matter?",
+def _gap(name: str, *others: str) -> Sweep:
+    """PENEX on a task, beside the other loss of the authors' code: with their rho, and with ours.
+
+    Args:
+        name: of the task.
+        others: more versions.
+    """
+    task = find(name)
+    printed = task.paper["penex"]
+    theirs = task.tuned["ex_log_penalty"]["alpha"]
+    return Sweep(
+        name,
+        f"Where PENEX's gap may come from: {task.title}",
+        f"The paper prints an accuracy of {printed['accuracy']:.3f}, a cross-entropy of "
+        f"{printed['cross_entropy']:.3f} and a Brier score of {printed['brier']:.3f}: does a "
+        "difference between its text and the authors' code explain what we miss of them? "
+        "`ex_log_penalty` is a loss that the code has beside PENEX, with an alpha of its own and "
+        "rho 1; ours is alpha.",
         (
-            "penex:alpha=0.03",
-            "penex:alpha=0.03,ema=0.01",
-            "penex:alpha=0.03,ema=0.5",
-            "penex:alpha=0.03,ema=1",
-            "penex:alpha=0.03,order=listing",
-            "penex:alpha=0.03,rho_min=1e-12,rho_max=1e12",
-            "penex:alpha=0.03,rho_min=0.01",
-            "penex:alpha=0.03,rho_max=0.001",
+            str(LossSpec("penex", dict(task.tuned["penex"]))),
+            *others,
+            f"ex_log_penalty:alpha={theirs},rho=1.0",
+            f"ex_log_penalty:alpha={theirs}",
         ),
-        "the weight of the average and the bounds of rho need no tuning",
-    ),
-    "alpha": Sweep(
-        "cifar100",
-        "The sensitivity alpha on CIFAR-100",
-        "The paper tunes alpha and no other number: how much hangs on it?",
-        tuple(f"penex:alpha={alpha}" for alpha in (0.085, 1e-5, 0.01, 0.03, 0.2, 0.4)),
-        "alpha needs little tuning",
-    ),
-    "gap": Sweep(
-        "cifar100",
-        "Where PENEX's gap on CIFAR-100 may come from",
-        "The paper prints an accuracy of 0.460, a cross-entropy of 2.140 and a Brier score of "
-        "0.685: does one of the differences between its text and the authors' code explain what we "
-        "miss of them? The order and the lower bound of rho are those of their code; "
-        "`ex_log_penalty` is a loss that it has beside PENEX, with rho 1; ours is alpha.",
-        (
-            "penex:alpha=0.085",
-            "penex:alpha=0.085,order=listing",
-            "penex:alpha=0.085,rho_min=1e-10",
-            "ex_log_penalty:alpha=0.064,rho=1.0",
-            "ex_log_penalty:alpha=0.064",
+    )
+
+
+# One for each of its tasks.
+SWEEPS: dict[str, tuple[Sweep, ...]] = {
+    "rho": (
+        Sweep(
+            "cifar10",
+            "The average and the bounds of rho on CIFAR-10",
+            "The paper fixes the weight of the average at 0.1 and the bounds at 1e-6 and 100 for "
+            "all experiments: do they matter?",
+            (
+                "penex:alpha=0.03",
+                "penex:alpha=0.03,ema=0.01",
+                "penex:alpha=0.03,ema=0.5",
+                "penex:alpha=0.03,ema=1",
+                "penex:alpha=0.03,order=listing",
+                "penex:alpha=0.03,rho_min=1e-12,rho_max=1e12",
+                "penex:alpha=0.03,rho_min=0.01",
+                "penex:alpha=0.03,rho_max=0.001",
+            ),
+            "the weight of the average and the bounds of rho need no tuning",
         ),
+    ),
+    "alpha": (
+        Sweep(
+            "cifar100",
+            "The sensitivity alpha on CIFAR-100",
+            "The paper tunes alpha and no other number: how much hangs on it?",
+            tuple(f"penex:alpha={alpha}" for alpha in (0.085, 1e-5, 0.01, 0.03, 0.2, 0.4)),
+            "alpha needs little tuning",
+        ),
+    ),
+    "gap": (
+        # The order and the lower bound of rho are those of their code.
+        _gap("cifar100", "penex:alpha=0.085,order=listing", "penex:alpha=0.085,rho_min=1e-10"),
+        _gap("cifar10"),
+        _gap("cifar10_noisy"),
     ),
 }
 
@@ -130,6 +157,33 @@ def plan(
     return comparisons
 
 
+def studied(name: str, folder: Path) -> Sweep | None:
+    """The losses of a task with the authors' values and those of our studies, if there are some.
+
+    Args:
+        name: of the task.
+        folder: of all tasks.
+    """
+    task = find(name)
+    given = authors(task)
+    best = tuned(task, LOSSES, Comparison(task, given[:1], 1).runs(), None, folder / name)
+    pairs = [
+        (theirs, one)
+        for theirs, one in zip(given, best, strict=True)
+        if one.from_study and one.loss != theirs
+    ]
+    if not pairs:
+        return None
+    return Sweep(
+        name,
+        f"Our studies' values beside the authors': {task.title}",
+        "Is a value that we found better than the one the authors give?",
+        tuple(loss for theirs, one in pairs for loss in (theirs, one.loss)),
+        by_loss=True,
+        sources={one.loss: one.source for _, one in pairs},
+    )
+
+
 def plan_sweep(
     sweep: Sweep, seeds: int, *, data: Path | None = None, smoke: bool = False
 ) -> Comparison:
@@ -137,7 +191,7 @@ def plan_sweep(
     task = find(sweep.task)
     if data is not None:
         task = replace(task, collect=partial(task.collect, data))
-    return _comparison(task, sweep.losses, seeds, {}, smoke=smoke)
+    return _comparison(task, sweep.losses, seeds, sweep.sources, smoke=smoke)
 
 
 def _comparison(

@@ -1,6 +1,6 @@
 """The paper's claims about its main table, one by one, and what the records say of each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penex.lab.records import Json
@@ -134,8 +134,8 @@ def _cell(lead: Interval) -> str:
     return f"{mean} [{lead.low:+.3f}, {lead.high:+.3f}]"
 
 
-def _caveat(task: str, facts: Json) -> str:
-    """What keeps the levels of a task from being the paper's, as a sentence."""
+def caveat(task: str, facts: Json) -> str:
+    """What keeps the levels of a task from being the paper's, as a sentence; or nothing."""
     pixels = facts.get("data", {}).get("pixels")
     if task != "pathmnist" or pixels in (None, _PAPERS_PIXELS):
         return ""
@@ -145,38 +145,10 @@ def _caveat(task: str, facts: Json) -> str:
     )
 
 
-def markdown(found: list[Results], command: str, parts_after: Iterable[str] = ()) -> str:
-    """All claims as a document.
-
-    Args:
-        found: the tasks of the main table.
-        command: how the document was made.
-        parts_after: what follows them.
-    """
-    parts = [
-        "# The paper's main table, claim by claim\n\nGenerated from the records by `"
-        + command
-        + "`. Ours: mean ± standard deviation over seeds, or the seed-paired lead with its 95 % "
-        "interval. A claim *holds* where that interval is above zero, *does not hold* where it is "
-        "below, and is *unclear* at our power where it includes zero.",
-        "## In short\n\nSeed-paired leads with their 95 % intervals; above zero PENEX is better, "
-        "bold is beyond luck.\n\n" + leads(found),
+def markdown(results: Results) -> list[str]:
+    """The claims that a task's records bear on, as the lines of a table."""
+    return [
+        "| claim | paper | ours | verdict |",
+        "|---|---|---|---|",
+        *(f"| {c.words} | {c.paper} | {c.ours} | {c.verdict} |" for c in claims(results)),
     ]
-    for results in found:
-        record = next(results.records())
-        facts = record.environment()
-        times = [done["wall_time"] for row in results.rows for done in row.done.values()]
-        lines = [
-            f"## {find(results.task).title}",
-            "",
-            f"{results.seeds_in_words}; {facts['device']}, torch {facts['torch']}, Python "
-            f"{facts['python']}; {sum(times) / len(times):.0f} s a run. The command: "
-            f"`{results.command}`.{_caveat(results.task, facts)}",
-            "",
-            "| claim | paper | ours | verdict |",
-            "|---|---|---|---|",
-        ]
-        for claim in claims(results):
-            lines.append(f"| {claim.words} | {claim.paper} | {claim.ours} | {claim.verdict} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join([*parts, *parts_after]) + "\n"

@@ -139,19 +139,53 @@ def text(blocks: list[Block]) -> str:
 
 def markdown(blocks: list[Block], command: str) -> str:
     """The table as Markdown."""
-    parts = []
-    for one in blocks:
-        lines = [
-            f"**{one.title}, {one.seeds}**",
-            "",
-            "| loss | " + " | ".join(title for _, title, _ in SHOWN) + " |",
-            "|---|" + "---|" * len(SHOWN),
-        ]
-        for row, cells in one.rows:
-            shown = [f"**{cell.text}**" if cell.best else cell.text for cell in cells]
-            lines.append(f"| {tables.name(row)} | {' | '.join(shown)} |")
-        parts.append("\n".join(lines))
+    parts = ["\n".join([f"**{one.title}, {one.seeds}**", "", *_rows(one)]) for one in blocks]
     return "\n\n".join([*parts, _RULE, f"`{command}`"]) + "\n"
+
+
+def _rows(one: Block) -> list[str]:
+    """A task's part, as the lines of a table in Markdown."""
+    lines = [
+        "| loss | " + " | ".join(title for _, title, _ in SHOWN) + " |",
+        "|---|" + "---|" * len(SHOWN),
+    ]
+    for row, cells in one.rows:
+        shown = [f"**{cell.text}**" if cell.best else cell.text for cell in cells]
+        lines.append(f"| {tables.name(row)} | {' | '.join(shown)} |")
+    return lines
+
+
+def document(
+    found: list[Results], command: str, swept: Sequence[tuple[Sweep, Results]] = ()
+) -> str:
+    """The table, the paper's claims about it one by one, and the sweeps.
+
+    Args:
+        found: the tasks of the main table.
+        command: how the document was made.
+        swept: the sweeps.
+    """
+    parts = [
+        "# The paper's main table, claim by claim",
+        f"Generated from the records by `{command}`. A claim *holds* where the interval of the "
+        "seed-paired lead is above zero, *does not hold* where it is below, and is *unclear* at "
+        "our power where it includes zero.",
+        "## In short\n\nSeed-paired leads with their 95 % intervals; above zero PENEX is better, "
+        "bold is beyond luck.\n\n" + claims.leads(found),
+        f"The tables below: {_RULE[0].lower()}{_RULE[1:]}",
+    ]
+    for results in found:
+        facts = next(results.records()).environment()
+        times = [done["wall_time"] for row in results.rows for done in row.done.values()]
+        parts += [
+            f"## {find(results.task).title}",
+            f"{results.seeds_in_words}; {facts['device']}, torch {facts['torch']}, Python "
+            f"{facts['python']}; {sum(times) / len(times):.0f} s a run. The command: "
+            f"`{results.command}`.{claims.caveat(results.task, facts)}",
+            "\n".join(_rows(block(results))),
+            "\n".join(claims.markdown(results)),
+        ]
+    return "\n\n".join([*parts, *sweeps.chapter(swept)]) + "\n"
 
 
 def latex(blocks: list[Block]) -> str:
@@ -220,7 +254,7 @@ def write(
         f"{NAME}.csv": as_csv(blocks),
         f"{NAME}.tex": latex(blocks),
         f"{NAME}.html": page,
-        "claims.md": claims.markdown(found, command, sweeps.chapter(swept)),
+        "claims.md": document(found, command, swept),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in content.items():

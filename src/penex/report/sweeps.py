@@ -12,10 +12,10 @@ LITTLE = 0.01  # of accuracy: less than that is no reason to tune
 
 _SHOWN = tuple(METRIC[name] for name in ("accuracy", "cross_entropy", "brier", "ece"))
 _RULE = (
-    "Test set, mean ± standard deviation over seeds. The differences are to the first row, seed by "
-    "seed, with their 95 % intervals. By its accuracy a version is *alike* where the interval lies "
-    f"within ±{LITTLE}, *differs* where it lies beyond ±{LITTLE}, and is *unclear* at our power "
-    "otherwise; *the same* has the same numbers to the last digit."
+    "Test set, mean ± standard deviation over seeds. The differences are to the row that their "
+    "column names, seed by seed, with their 95 % intervals. By its accuracy a version is *alike* "
+    f"where the interval lies within ±{LITTLE}, *differs* where it lies beyond ±{LITTLE}, and is "
+    "*unclear* at our power otherwise; *the same* has the same numbers to the last digit."
 )
 
 
@@ -32,12 +32,17 @@ def verdict(lead: Interval) -> str:
     return "differs" if lead.low > LITTLE or lead.high < -LITTLE else "unclear"
 
 
-def lines(results: Results) -> list[list[str]]:
+def lines(sweep: Sweep, results: Results) -> list[list[str]]:
     """A head, and a line for each version that has runs."""
-    base = results.rows[0]
-    less = [f"{metric.title}, less the first's" for metric in _SHOWN[:2]]
-    head = ["version", "seeds", *(metric.title for metric in _SHOWN), *less, "verdict"]
-    return [head, *(_line(row, base) for row in results.rows if row.done or row is base)]
+    whose = "the authors'" if sweep.by_loss else "the first's"
+    less = [f"{metric.title}, less {whose}" for metric in _SHOWN[:2]]
+    table = [["version", "seeds", *(metric.title for metric in _SHOWN), *less, "verdict"]]
+    for row in results.rows:
+        alike = (one for one in results.rows if one.loss == row.loss)
+        base = next(alike) if sweep.by_loss else results.rows[0]
+        if row.done or row is base:
+            table.append(_line(row, base))
+    return table
 
 
 def _line(row: Row, base: Row) -> list[str]:
@@ -59,7 +64,7 @@ def _difference(found: Interval) -> str:
 
 def judgement(sweep: Sweep, results: Results) -> str:
     """What became of the claim, as a sentence: it holds if no version makes a difference."""
-    found = [line[-1] for line in lines(results)[1:] if line[-1]]
+    found = [line[-1] for line in lines(sweep, results)[1:] if line[-1]]
     if not sweep.claim or not found:
         return ""
     unclear = found.count("unclear")
@@ -74,6 +79,9 @@ def judgement(sweep: Sweep, results: Results) -> str:
 def notes(sweep: Sweep, results: Results) -> list[str]:
     """What a reader must know besides the numbers."""
     said = [judged] if (judged := judgement(sweep, results)) else []
+    titles = {row.label: row.title for row in results.rows}
+    sources = [f"{titles[label]}: {source}." for label, source in results.sources.items()]
+    said += [" ".join(sources)] if sources else []
     missing = [row.title for row in results.rows if not row.done]
     if missing:
         said.append(f"Not trained: {', '.join(missing)}.")
@@ -85,23 +93,20 @@ def notes(sweep: Sweep, results: Results) -> list[str]:
     return said
 
 
-def text(sweep: Sweep, results: Results) -> str:
-    """The table for a terminal."""
-    return "\n".join(
-        [
-            sweep.title,
-            "",
-            *tables.aligned(lines(results)),
-            "",
-            *notes(sweep, results),
-            _RULE.replace("*", ""),
-        ]
-    )
+def text(swept: Sequence[tuple[Sweep, Results]]) -> str:
+    """The tables for a terminal."""
+    parts = [
+        "\n".join(
+            [sweep.title, "", *tables.aligned(lines(sweep, found)), "", *notes(sweep, found)]
+        ).rstrip()
+        for sweep, found in swept
+    ]
+    return "\n\n".join([*parts, _RULE.replace("*", "")])
 
 
 def markdown(sweep: Sweep, results: Results) -> str:
     """The question, the table and the command as a part of a document."""
-    head, *rest = lines(results)
+    head, *rest = lines(sweep, results)
     facts = next(results.records()).environment()
     times = [done["wall_time"] for row in results.rows for done in row.done.values()]
     words = [

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ class Tuned:
     Attributes:
         loss: as on the command line.
         source: where the values came from, in words.
+        from_study: whether that is one of our studies.
     """
 
     loss: str
     source: str
+    from_study: bool = False
 
 
 def tuned(
@@ -78,7 +80,7 @@ def _of_study(loss: str, study: Any, configs: list[Json]) -> Tuned:
     others = dict.fromkeys(text for config in configs for text in _differences(known, config))
     if others:
         source += f"; it was made with {', '.join(others)}"
-    return _named(loss, rounded, source)
+    return replace(_named(loss, rounded, source), from_study=True)
 
 
 def _differences(known: Json, ours: Json) -> list[str]:
