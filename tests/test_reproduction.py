@@ -242,10 +242,8 @@ def test_a_study_is_held_against_the_authors_value(tmp_path: Path) -> None:
     for own, other in zip(found.rows[1::2], found.rows[::2], strict=True):
         cells = []
         for metric in ("accuracy", "cross_entropy", "brier", "ece"):
-            ours, theirs = (list(row.values(metric).values()) for row in (own, other))
-            cells.append(
-                f"{np.mean(ours):.3f} ± {np.std(ours, ddof=1):.3f} [{np.mean(theirs):.3f}]"
-            )
+            new, old = (list(row.values(metric).values()) for row in (own, other))
+            cells.append(f"{np.mean(new):.3f} ± {np.std(new, ddof=1):.3f} [{np.mean(old):.3f}]")
         assert f"] | {' | '.join(cells)} |" in readme
     assert reproduction.studied("cifar10", tmp_path) is None
 
