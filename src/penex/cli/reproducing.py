@@ -1,6 +1,5 @@
 """penex reproduce: the paper's tables, with real results beside its own."""
 
-import importlib.util
 import json
 import sys
 import tempfile
@@ -25,12 +24,11 @@ from penex.lab.reproduction import (
     studied,
     write_stand_ins,
 )
-from penex.lab.tuning.storage import JOURNAL
 
 if TYPE_CHECKING:
     from penex.lab.compare import Comparison
     from penex.lab.reproduction import Sweep
-    from penex.report.results import Results, Row
+    from penex.report.results import Results
 
 _SEEDS = 5
 _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
@@ -160,17 +158,13 @@ def _sweeps(name: str, tasks: Iterable[str], out: Path) -> "list[Sweep]":
 def _all_swept(out: Path, tasks: set[str], seeds: int) -> "list[tuple[Sweep, Results]]":
     """What there is of every sweep on some tasks: records of more than the first version."""
     planned = [(name, one) for name, every in SWEEPS.items() for one in every if one.task in tasks]
-    studies = [task for task in TABLE1 if task in tasks and (out / task / JOURNAL).exists()]
-    if studies and importlib.util.find_spec("optuna") is None:
-        print("The studies are left out: reading them needs 'penex[tune]'.", file=sys.stderr)
-        studies = []
-    planned += [("tuned", one) for task in studies if (one := studied(task, out)) is not None]
+    try:
+        studies = [studied(task, out) for task in TABLE1 if task in tasks]
+        planned += [("tuned", one) for one in studies if one is not None]
+    except LabError as error:
+        print(f"Our studies are left out: {error}", file=sys.stderr)
     found = [(one, _read(plan_sweep(one, seeds), out, f"{name}.json")) for name, one in planned]
-    return [(one, results) for one, results in found if sum(map(_trained, results.rows)) > 1]
-
-
-def _trained(row: "Row") -> bool:
-    return bool(row.done)
+    return [one for one in found if sum(bool(row.done) for row in one[1].rows) > 1]
 
 
 def _swept(

@@ -46,7 +46,7 @@ def _gap(name: str, *others: str) -> Sweep:
 
     Args:
         name: of the task.
-        others: more versions.
+        others: more versions, with the numbers of their code.
     """
     task = find(name)
     printed = task.paper["penex"]
@@ -58,7 +58,8 @@ def _gap(name: str, *others: str) -> Sweep:
         f"{printed['cross_entropy']:.3f} and a Brier score of {printed['brier']:.3f}: does a "
         "difference between its text and the authors' code explain what we miss of them? "
         "`ex_log_penalty` is a loss that the code has beside PENEX, with an alpha of its own and "
-        "rho 1; ours is alpha.",
+        "rho 1; ours is alpha."
+        + (" The order and the lower bound of rho are those of the code." if others else ""),
         (
             str(LossSpec("penex", dict(task.tuned["penex"]))),
             *others,
@@ -99,7 +100,6 @@ SWEEPS: dict[str, tuple[Sweep, ...]] = {
         ),
     ),
     "gap": (
-        # The order and the lower bound of rho are those of their code.
         _gap("cifar100", "penex:alpha=0.085,order=listing", "penex:alpha=0.085,rho_min=1e-10"),
         _gap("cifar10"),
         _gap("cifar10_noisy"),
