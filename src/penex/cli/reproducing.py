@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penex.report.results import Results
 
 _SEEDS = 5
-_Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all four)")]
+_Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all)")]
 
 
 def reproduce(
