@@ -169,7 +169,8 @@ def document(
         "# The paper's main table, claim by claim",
         f"Generated from the records by `{command}`. A claim *holds* where the interval of the "
         "seed-paired lead is above zero, *does not hold* where it is below, and is *unclear* at "
-        "our power where it includes zero.",
+        "our power where it includes zero; whether a loss *reaches* the paper's accuracy is judged by "
+        "our mean alone.",
         "## In short\n\nSeed-paired leads with their 95 % intervals; above zero PENEX is better, "
         "bold is beyond luck.\n\n" + claims.leads(found),
         f"The tables below: {_RULE[0].lower()}{_RULE[1:]}",
