@@ -76,7 +76,8 @@ def test_a_loss_that_was_never_moved_follows_its_logits(name: str) -> None:
     for step, (logits, target) in enumerate(batches(3)):
         on_gpu, labels = logits.cuda(), target.cuda()
         if step == 0:
-            value = there(on_gpu, labels)
+            with torch.inference_mode():  # training goes on with what was moved there
+                value = there(on_gpu, labels)
         else:
             with any_wait_for_the_gpu_is_an_error():
                 value = there(on_gpu, labels)

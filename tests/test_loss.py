@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import penex
 from penex import _reference
 from penex import functional as F
+from penex.base import _lasting
 
 
 def batches(steps: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Iterator[Any]:
@@ -213,6 +214,14 @@ def test_training_goes_on_after_inference_mode() -> None:
     with torch.inference_mode():
         loss(logits, target)
     loss(logits.clone().requires_grad_(), target.clone()).backward()
+
+
+@pytest.mark.parametrize("name", ["rho", "window"])
+def test_what_inference_mode_moved_can_be_trained(name: str) -> None:
+    """A buffer that follows its logits there is one that training may write to."""
+    with torch.inference_mode():
+        moved = _lasting(getattr(penex.PENEX(0.1), name).clone)
+    assert not moved.is_inference()
 
 
 def test_a_state_that_is_not_legal_is_refused_and_changes_nothing() -> None:

@@ -13,12 +13,14 @@ import pytest
 import torch
 
 from penex import cli
+from penex.cli import reproducing
 from penex.lab import reproduction, tasks
 from penex.lab.compare import Comparison, compare, listing_of
 from penex.lab.errors import LabError
 from penex.lab.records import Record
 from penex.lab.runs import Run
 from penex.lab.tasks import cifar10, pathmnist
+from penex.lab.tuning.values import Tuned
 from penex.report import claims, results, sweeps
 from penex.report import reproduction as report
 
@@ -105,8 +107,11 @@ def test_the_size_is_part_of_the_run(files: Path, tmp_path: Path) -> None:
         (["reproduce", "table1", "--task", "cifar10", "cifar10"], "is there twice"),
         (["reproduce", "table1", "--tuned", "--authors"], "Choose one of"),
         (["reproduce", "rho", "--task", "cifar100"], "rho is about cifar10."),
-        (["reproduce", "tuned"], "There are no studies of these tasks"),
-        (["reproduce", "tuned", "--smoke"], "There are no studies of these tasks"),
+        (["reproduce", "rho", "--task", "cifar10", "cifar100"], "rho is about cifar10."),
+        (["reproduce", "gap", "--task", "pathmnist"], "gap is about cifar100, cifar10, cifar10_n"),
+        (["reproduce", "tuned"], "No study of cifar10, cifar10_noisy, cifar100, pathmnist in"),
+        (["reproduce", "tuned", "--task", "cifar10"], "No study of cifar10 in"),
+        (["reproduce", "tuned", "--smoke"], "tuned cannot be tried with --smoke"),
         (["reproduce", "gap", "--tuned"], "are for table1; this is gap"),
         (["reproduce", "alpha", "--read-only"], "There are no records of this"),
         (["reproduce", "alpha"], "cifar-100-python/ with train, test and meta"),
@@ -222,7 +227,6 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
 
 def test_a_study_is_held_against_the_authors_value(tmp_path: Path) -> None:
     """Each loss against its own, by the records; nothing without a study."""
-    pytest.importorskip("optuna")
     sweep = reproduction.studied("cifar10", RESULTS)
     assert sweep is not None
     theirs = reproduction.authors(tasks.find("cifar10"))[1:5]
@@ -246,6 +250,126 @@ def test_a_study_is_held_against_the_authors_value(tmp_path: Path) -> None:
             cells.append(f"{np.mean(new):.3f} ± {np.std(new, ddof=1):.3f} [{np.mean(old):.3f}]")
         assert f"] | {' | '.join(cells)} |" in readme
     assert reproduction.studied("cifar10", tmp_path) is None
+
+
+def test_the_studies_value_is_trained_beside_the_authors(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `penex reproduce tuned` does, for an epoch on noise."""
+    sweep = reproduction.studied("cifar10", RESULTS)
+    assert sweep is not None
+    sweep = replace(sweep, losses=sweep.losses[-2:], sources={})
+    planned = [(sweep, reproduction.plan_sweep(sweep, 2, data=files, smoke=True))]
+    options = {"device": "cpu", "save_seconds": 60.0, "pack": "auto"}
+    assert reproducing._swept("tuned", planned, tmp_path, read_only=False, options=options)
+    said = capsys.readouterr()
+    assert "cifar10: 4 of 4 runs to train" in said.err
+    assert said.out.count("PENEX (alpha=") == 2
+    assert len(json.loads((tmp_path / "cifar10" / "tuned.json").read_text())["runs"]) == 4
+    assert "beside the authors'" in (tmp_path / "tuned.md").read_text()
+
+
+def read_only(*words: str) -> None:
+    """`penex reproduce table1 --read-only` in the folder results."""
+    cli.main(["reproduce", "table1", "--read-only", "--out", "results", *words])
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of our results that a test may damage, in the working directory."""
+    shutil.copytree(RESULTS, tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "results"
+
+
+def test_the_table_with_our_studies_values(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read_only("--tuned", "--task", "cifar10", "pathmnist")
+    said = capsys.readouterr().out
+    assert "PENEX (alpha=0.000444): our study: best of 50 trials" in said
+    assert "PENEX (alpha=0.058): the authors' value (no study)." in said
+    for form in ("table1.md", "table1.html", "claims.md"):
+        assert "our study: best of 50 trials" in (copied / form).read_text()
+
+
+def test_a_table_has_the_sweeps_of_its_tasks(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for task, count in (("pathmnist", 0), ("cifar10_noisy", 1), ("cifar10", 3)):
+        read_only("--task", task)
+        assert (copied / "claims.md").read_text().count("\n### ") == count
+    (copied / "cifar10" / "studies.journal").write_text("no journal")
+    capsys.readouterr()
+    read_only("--task", "cifar10")
+    assert "Our studies are left out: results/cifar10/studies.journal" in capsys.readouterr().err
+    assert (copied / "claims.md").read_text().count("\n### ") == 2
+    # A sweep of which only the table's own version is left says nothing.
+    for folder in (copied / "cifar10_noisy" / "ex_log_penalty").iterdir():
+        shutil.rmtree(folder)
+    read_only("--task", "cifar10_noisy")
+    assert "\n### " not in (copied / "claims.md").read_text()
+
+
+def test_claims_need_the_losses_that_they_are_about(copied: Path) -> None:
+    """A loss that was not trained is no rival that was beaten; one seed has no interval."""
+    shutil.rmtree(copied / "cifar10_noisy" / "focal")
+    read_only("--task", "cifar10_noisy")
+    said = (copied / "claims.md").read_text()
+    assert "of the five losses" not in said
+    assert "focal loss (gamma=4.59) reaches" not in said
+    assert "PENEX has a better accuracy than cross-entropy" in said
+    assert "## In short" in said
+    for folder in (copied / "cifar10_noisy" / "ce").iterdir():
+        shutil.rmtree(folder)
+    read_only("--task", "cifar10_noisy")
+    said = (copied / "claims.md").read_text()
+    assert "than cross-entropy" not in said
+    assert "## In short" not in said
+    read_only("--task", "cifar10", "--seeds", "1")
+    said = (copied / "claims.md").read_text()
+    assert "nan" not in said
+    assert "unclear" in said
+
+
+def test_a_loss_that_diverged_reaches_nothing(copied: Path) -> None:
+    for path in sorted(copied.glob("cifar10/penex/32192efaac0a/seed-*/done.json"))[1:]:
+        done = {**json.loads(path.read_text()), "status": "diverged", "reason": "not finite"}
+        path.write_text(json.dumps(done))
+    found = results.load(copied / "cifar10")
+    (claim,) = [claim for claim in claims.claims(found) if "PENEX" in claim.words]
+    assert (claim.ours, claim.verdict) == ("4 of 5 diverged", "does not hold")
+    assert claims.leads([found]) == ""
+    sweep = reproduction.SWEEPS["rho"][0]
+    comparison = reproduction.plan_sweep(sweep, 5)
+    swept = results.load(copied / "cifar10", listing_of(comparison, copied))
+    assert sweeps.lines(sweep, swept)[1][:2] == ["PENEX (alpha=0.03) (4 of 5 diverged)", "1"]
+
+
+def test_a_machine_that_nobody_named_is_unknown(copied: Path) -> None:
+    for path in copied.glob("cifar10/*/*/seed-0/environment.json"):
+        path.write_text("{}")
+    read_only("--task", "cifar10")
+    assert "an unknown device, torch ?, Python ?" in (copied / "claims.md").read_text()
+
+
+def test_only_a_loss_that_the_authors_tuned_is_held_against_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The z-loss is ours, and has no value of theirs; nor is their own value another one."""
+    found = [
+        Tuned("ce", "nothing to tune"),
+        Tuned("label_smoothing:epsilon=0.039", "our study", from_study=True),
+        Tuned("confidence_penalty:lambda_=0.25", "the authors' value"),
+        Tuned("focal:gamma=2.5", "the authors' value of elsewhere"),
+        Tuned("penex:alpha=0.1", "our study", from_study=True),
+        Tuned("ce_zloss:lambda_=0.02", "our study", from_study=True),
+        Tuned("unnormalised", "nothing to tune"),
+    ]
+    monkeypatch.setattr(reproduction, "tuned", lambda *_: found)
+    sweep = reproduction.studied("cifar10", tmp_path)
+    assert sweep is not None
+    assert sweep.losses == ("penex:alpha=0.03", "penex:alpha=0.1")
 
 
 def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() -> None:

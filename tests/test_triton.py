@@ -379,6 +379,17 @@ def test_what_the_kernels_would_misread_is_not_theirs() -> None:
     assert not fused.fits(one.expand(2, 2**30), target)
 
 
+def test_a_gradient_that_is_negated_when_read_keeps_its_sign() -> None:
+    logits, target = batch(0, (5, 7), torch.float32, "hard")
+    found = []
+    for impl in ("triton", "reference"):
+        leaf = logits.detach().clone().requires_grad_()
+        value = penex.PENEX(impl=impl).to(DEVICE)(leaf, target)
+        value.backward(torch._neg_view(torch.ones_like(value)))
+        found.append(leaf.grad)
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
 def test_where_triton_does_not_run_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from penex.kernels import fused, launch
 

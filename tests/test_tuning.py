@@ -197,7 +197,7 @@ def test_another_study_is_refused(tmp_path: Path) -> None:
         ),
         "its run.train_size is 40, not 50": small(train_size=50),
         "its run.recipe.epochs is 1, not 2": small(changes={"epochs": 2}),
-        "its run.class_weights is None, not balanced": small(
+        "its run.class_weights is none, not balanced": small(
             treatment=runs.Treatment(class_weights="balanced")
         ),
     }

@@ -97,6 +97,14 @@ class Predictor:
         return 1.0
 
 
+def _lasting(change: Callable[..., Tensor], *given: object) -> Tensor:
+    """What a change makes, such that training can write to it, though it be in inference mode."""
+    if torch.compiler.is_compiling():
+        return change(*given)
+    with torch.inference_mode(False):
+        return change(*given)
+
+
 class Loss(Predictor, nn.Module):
     """A loss with the options and inputs of torch.nn.CrossEntropyLoss.
 
@@ -167,7 +175,8 @@ class Loss(Predictor, nn.Module):
         if isinstance(logits, Tensor) and logits.device.type != "meta":
             for name in self.statistics:
                 if self._buffers[name].device != logits.device:  # type: ignore[union-attr]
-                    setattr(self, name, getattr(self, name).to(logits.device))
+                    buffer: Tensor = getattr(self, name)
+                    setattr(self, name, _lasting(buffer.to, logits.device))
 
     def shares_batches(self) -> bool:
         """Whether other ranks hold parts of the same batch in train() mode."""
@@ -223,11 +232,7 @@ class Loss(Predictor, nn.Module):
         if value.device.type == "meta" != buffer.device.type:
             return  # a shape has no value to store
         if value.dtype == torch.float64 and buffer.dtype != torch.float64:
-            if torch.compiler.is_compiling():
-                buffer = buffer.double()
-            else:
-                with torch.inference_mode(False):  # else training could not write to it later
-                    buffer = buffer.double()
+            buffer = _lasting(buffer.to, torch.float64)
             setattr(self, name, buffer)
         # Through a flat view: torch.compile (seen in 2.13) takes a 0-dim float64 tensor on the CPU
         # for a Python number and silently drops a plain copy_ into it.

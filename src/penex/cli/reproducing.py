@@ -3,7 +3,6 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -82,6 +81,8 @@ def reproduce(
         return
     if what != "table1" and (tuned or authors):
         raise LabError(f"--tuned and --authors are for table1; this is {what}.")
+    if what == "tuned" and smoke:
+        raise LabError("tuned cannot be tried with --smoke: it takes what studies found.")
     if tuned and authors:
         raise LabError("Choose one of --tuned and --authors.")
     for name in task:
@@ -139,19 +140,20 @@ def _table1(
     return ", ".join(path.name for path in written)
 
 
-def _sweeps(name: str, tasks: Iterable[str], out: Path) -> "list[Sweep]":
-    """The sweeps of that name on some of the tasks; a sentence if there are none."""
+def _sweeps(name: str, tasks: tuple[str, ...], out: Path) -> "list[Sweep]":
+    """The sweeps of that name; a sentence if a task that was asked for has none."""
+    every = SWEEPS.get(name, ())
     if name == "tuned":
-        found = [sweep for task in tasks if (sweep := studied(task, out)) is not None]
-        if not found:
+        every = tuple(one for task in tasks if (one := studied(task, out)) is not None)
+    found = [sweep for sweep in every if sweep.task in tasks]
+    none = [task for task in tasks if task not in {sweep.task for sweep in found}]
+    if none and (tasks != TABLE1 or not found):
+        if name == "tuned":
             raise LabError(
-                f"There are no studies of these tasks in {out}, or they found the authors' values: "
-                "penex tune TASK --all makes them."
+                f"No study of {', '.join(none)} in {out} has another value than the authors': "
+                "penex tune TASK --all makes studies."
             )
-        return found
-    found = [sweep for sweep in SWEEPS[name] if sweep.task in tasks]
-    if not found:
-        raise LabError(f"{name} is about {', '.join(sweep.task for sweep in SWEEPS[name])}.")
+        raise LabError(f"{name} is about {', '.join(sweep.task for sweep in every)}.")
     return found
 
 
@@ -238,7 +240,8 @@ def _read(comparison: "Comparison", out: Path, name: str) -> "Results":
 
     listing = listing_of(comparison, out, training.command_line())
     with suppress(OSError, ValueError, KeyError, TypeError):
-        listing["command"] = json.loads((out / comparison.task.name / name).read_text())["command"]
+        listed = json.loads((out / comparison.task.name / name).read_text())
+        listing["command"] = str(listed["command"])
     return results.load(out / comparison.task.name, listing)
 
 

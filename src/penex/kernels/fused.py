@@ -114,6 +114,7 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
         outer = grad.unsqueeze(1) if grad.dim() else grad
         return (outer * _gradient_again(logits, target, weight, numbers, options)).to(logits.dtype)
     out = logits.detach() if options.overwrite else torch.empty_like(logits)
+    grad = grad.resolve_neg()  # a kernel reads what is in memory
     launch.gradient(logits, target, weight, sums, grad, numbers, out, *rest)
     if options.overwrite:  # whoever else has saved the logits is told by autograd
         torch.autograd.graph.increment_version(logits)

@@ -12,7 +12,7 @@ from penex.lab.compare import FIVE, Comparison
 from penex.lab.records import Record
 from penex.lab.runs import LossSpec, Run
 from penex.lab.tasks import Task, find
-from penex.lab.tuning.values import tuned
+from penex.lab.tuning.values import Tuned, tuned
 
 TABLE1 = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
 LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
@@ -20,7 +20,7 @@ LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaul
 
 @dataclass(frozen=True)
 class Sweep:
-    """A loss in several versions on one task.
+    """Losses in several versions on one task.
 
     Attributes:
         task: its name.
@@ -142,14 +142,10 @@ def plan(
     comparisons = []
     for name in names:
         sources: dict[str, str] = {}
-        task = find(name)
-        if data is not None:
-            task = replace(task, collect=partial(task.collect, data))
+        task = _task(name, data)
         losses = authors(task)
         if studies is not None:
-            like = Comparison(task, losses[:1], 1).runs()
-            best = tuned(task, LOSSES, like, None, studies / name)
-            sources = {one.loss: one.source for one in best}
+            sources = {one.loss: one.source for one in _tuned(task, studies)}
             losses = tuple(sources)
             for loss, source in sources.items():
                 say(f"{name}, {loss}: {source}")
@@ -157,20 +153,27 @@ def plan(
     return comparisons
 
 
-def studied(name: str, folder: Path) -> Sweep | None:
-    """The losses of a task with the authors' values and those of our studies, if there are some.
+def _task(name: str, data: Path | None) -> Task:
+    task = find(name)
+    return task if data is None else replace(task, collect=partial(task.collect, data))
+
+
+def _tuned(task: Task, studies: Path) -> list[Tuned]:
+    return tuned(task, LOSSES, Comparison(task, ("ce",), 1).runs(), None, studies / task.name)
+
+
+def studied(name: str, studies: Path) -> Sweep | None:
+    """The authors' values and, if our studies found others, ours; None if they did not.
 
     Args:
         name: of the task.
-        folder: of all tasks.
+        studies: the folder of all tasks.
     """
     task = find(name)
-    given = authors(task)
-    best = tuned(task, LOSSES, Comparison(task, given[:1], 1).runs(), None, folder / name)
     pairs = [
         (theirs, one)
-        for theirs, one in zip(given, best, strict=True)
-        if one.from_study and one.loss != theirs
+        for loss, theirs, one in zip(LOSSES, authors(task), _tuned(task, studies), strict=True)
+        if loss in task.tuned and one.from_study and one.loss != theirs
     ]
     if not pairs:
         return None
@@ -188,10 +191,7 @@ def plan_sweep(
     sweep: Sweep, seeds: int, *, data: Path | None = None, smoke: bool = False
 ) -> Comparison:
     """A sweep as a comparison; the arguments are those of `plan`."""
-    task = find(sweep.task)
-    if data is not None:
-        task = replace(task, collect=partial(task.collect, data))
-    return _comparison(task, sweep.losses, seeds, sweep.sources, smoke=smoke)
+    return _comparison(_task(sweep.task, data), sweep.losses, seeds, sweep.sources, smoke=smoke)
 
 
 def _comparison(

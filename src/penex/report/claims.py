@@ -1,10 +1,12 @@
 """The paper's claims about its main table, one by one, and what the records say of each."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penex.lab.records import Json
 from penex.lab.tasks import find
+from penex.report import tables
 from penex.report.results import METRICS, Metric, Results, Row
 from penex.report.statistics import Interval, mean_and_spread, paired_difference
 
@@ -38,10 +40,11 @@ class Claim:
 def claims(results: Results) -> Iterator[Claim]:
     """Every claim that a task's records bear on."""
     task = find(results.task)
-    rows = {row.loss: row for row in results.at(results.train_sizes[-1])}
+    trained = {row.loss: row for row in results.at(results.train_sizes[-1]) if row.done}
+    rows = _sound(results)
     for loss in (*_BASELINES, "penex"):
-        if loss in rows and loss in task.paper:
-            yield _level(results.task, rows[loss], task.paper[loss]["accuracy"])
+        if loss in trained and loss in task.paper:
+            yield _level(results.task, trained[loss], task.paper[loss]["accuracy"], loss in rows)
     if "penex" not in rows or "penex" not in task.paper:
         return
     for metric in (m for m in METRICS if m.name in _TABLE):
@@ -50,18 +53,28 @@ def claims(results: Results) -> Iterator[Claim]:
             yield _against(results.task, metric, rows["penex"], rows["ce"], said)
         others = [rows[loss] for loss in _BASELINES if loss in rows]
         best = (max if metric.higher else min)(said, key=lambda loss: said[loss])
-        if best == "penex" and len(others) == len(_BASELINES):
+        if best == "penex" and others and all(loss in trained for loss in _BASELINES):
             yield _best(results.task, metric, rows["penex"], others, said)
 
 
-def _level(task: str, row: Row, paper: float) -> Claim:
+def _sound(results: Results) -> dict[str, Row]:
+    """The losses whose runs all have numbers: a mean over what is left would flatter."""
+    return {
+        row.loss: row
+        for row in results.at(results.train_sizes[-1])
+        if row.done and not row.diverged and not any(map(row.broken, _TABLE))
+    }
+
+
+def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
     mean, spread = mean_and_spread(list(row.values("accuracy").values()))
+    level = f"{mean:.3f}" if math.isnan(spread) else f"{mean:.3f} ± {spread:.3f}"
     return Claim(
         task,
         f"{row.title} reaches the paper's accuracy, within {CLOSE}",
         f"{paper:.3f}",
-        f"{mean:.3f} ± {spread:.3f}",
-        "holds" if abs(mean - paper) <= CLOSE else "does not hold",
+        level if sound else tables.status(row) or "not finite",
+        "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold",
     )
 
 
@@ -77,7 +90,7 @@ def _verdict(lead: Interval) -> str:
 
 
 def _words(lead: Interval, other: Row) -> str:
-    return f"lead over {other.title}: {lead.mean:+.3f} [{lead.low:+.3f}, {lead.high:+.3f}]"
+    return f"lead over {other.title}: {lead.words}"
 
 
 def _against(task: str, metric: Metric, penex: Row, ce: Row, said: dict[str, float]) -> Claim:
@@ -114,24 +127,24 @@ def _best(
 
 
 def leads(found: list[Results]) -> str:
-    """A table of PENEX's leads over the two losses that people would take instead."""
+    """A table of PENEX's leads over the two losses that people would take instead; or nothing."""
     rivals = {"ce": "cross-entropy", "label_smoothing": "label smoothing"}
     metrics = [metric for metric in METRICS if metric.name in _LEADS]
     head = [f"{metric.title}: over {rival}" for metric in metrics for rival in rivals.values()]
     lines = ["| PENEX's lead, in | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
     for results in found:
-        rows = {row.loss: row for row in results.at(results.train_sizes[-1])}
-        if not {"penex", *rivals} <= {loss for loss, row in rows.items() if row.done}:
+        rows = _sound(results)
+        if not {"penex", *rivals} <= set(rows):
             continue
         cells = [_cell(_lead(m, rows["penex"], rows[rival])) for m in metrics for rival in rivals]
         lines.append(f"| {find(results.task).title} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 def _cell(lead: Interval) -> str:
     """Bold where the interval excludes zero."""
-    mean = f"{lead.mean:+.3f}" if _verdict(lead) == "unclear" else f"**{lead.mean:+.3f}**"
-    return f"{mean} [{lead.low:+.3f}, {lead.high:+.3f}]"
+    mean, _, interval = lead.words.partition(" ")
+    return f"**{mean}** {interval}" if lead.excludes_zero else lead.words
 
 
 def caveat(task: str, facts: Json) -> str:

@@ -11,7 +11,7 @@ import penex
 from penex.lab import files
 from penex.lab.reproduction import Sweep
 from penex.lab.tasks import find
-from penex.report import claims, sweeps, tables
+from penex.report import claims, sweeps, tables, words
 from penex.report.page import render
 from penex.report.results import METRIC, Metric, Results, Row
 from penex.report.statistics import mean_and_spread
@@ -70,12 +70,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Block:
-    """The part of the table for a task."""
+    """The part of the table for a task.
+
+    Attributes:
+        task: its name.
+        title: its title.
+        seeds: how many there are, in words.
+        rows: the cells of each loss.
+        notes: where values came from, if they were looked up.
+    """
 
     task: str
     title: str
     seeds: str
     rows: list[tuple[Row, list[Cell]]]
+    notes: list[str]
 
 
 def block(results: Results) -> Block:
@@ -88,6 +97,7 @@ def block(results: Results) -> Block:
         find(results.task).title,
         results.seeds_in_words,
         [(row, [_cell(row, name, sign, paper, best) for name, _, sign in SHOWN]) for row in rows],
+        words.origins(results),
     )
 
 
@@ -133,13 +143,16 @@ def text(blocks: list[Block]) -> str:
         for row, cells in one.rows:
             shown = [cell.text + ("*" if cell.best else "") for cell in cells]
             table.append([tables.name(row), *shown])
-        lines += [*tables.aligned(table), ""]
+        lines += [*tables.aligned(table), "", *one.notes, *([""] if one.notes else [])]
     return "\n".join([*lines, _RULE])
 
 
 def markdown(blocks: list[Block], command: str) -> str:
     """The table as Markdown."""
-    parts = ["\n".join([f"**{one.title}, {one.seeds}**", "", *_rows(one)]) for one in blocks]
+    parts = []
+    for one in blocks:
+        table = "\n".join([f"**{one.title}, {one.seeds}**", "", *_rows(one)])
+        parts += [table, *([" ".join(one.notes)] if one.notes else [])]
     return "\n\n".join([*parts, _RULE, f"`{command}`"]) + "\n"
 
 
@@ -153,6 +166,13 @@ def _rows(one: Block) -> list[str]:
         shown = [f"**{cell.text}**" if cell.best else cell.text for cell in cells]
         lines.append(f"| {tables.name(row)} | {' | '.join(shown)} |")
     return lines
+
+
+def _in_short(found: list[Results]) -> list[str]:
+    if not (leads := claims.leads(found)):
+        return []
+    rule = "Seed-paired leads with their 95 % intervals; above zero PENEX is better, bold is beyond"
+    return [f"## In short\n\n{rule} luck.\n\n{leads}"]
 
 
 def document(
@@ -169,21 +189,19 @@ def document(
         "# The paper's main table, claim by claim",
         f"Generated from the records by `{command}`. A claim *holds* where the interval of the "
         "seed-paired lead is above zero, *does not hold* where it is below, and is *unclear* at "
-        "our power where it includes zero; whether a loss *reaches* the paper's accuracy is judged by "
-        "our mean alone.",
-        "## In short\n\nSeed-paired leads with their 95 % intervals; above zero PENEX is better, "
-        "bold is beyond luck.\n\n" + claims.leads(found),
+        "our power where it includes zero; whether a loss *reaches* the paper's accuracy is judged "
+        "by our mean alone.",
+        *_in_short(found),
         f"The tables below: {_RULE[0].lower()}{_RULE[1:]}",
     ]
     for results in found:
         facts = next(results.records()).environment()
-        times = [done["wall_time"] for row in results.rows for done in row.done.values()]
+        one = block(results)
         parts += [
-            f"## {find(results.task).title}",
-            f"{results.seeds_in_words}; {facts['device']}, torch {facts['torch']}, Python "
-            f"{facts['python']}; {sum(times) / len(times):.0f} s a run. The command: "
-            f"`{results.command}`.{claims.caveat(results.task, facts)}",
-            "\n".join(_rows(block(results))),
+            f"## {one.title}",
+            f"{one.seeds}; {results.made_with}{claims.caveat(results.task, facts)}",
+            "\n".join(_rows(one)),
+            *([" ".join(one.notes)] if one.notes else []),
             "\n".join(claims.markdown(results)),
         ]
     return "\n\n".join([*parts, *sweeps.chapter(swept)]) + "\n"
@@ -244,6 +262,7 @@ def write(
                 {
                     "title": f"{one.title}, {one.seeds}",
                     "rows": [{"name": tables.name(row), "cells": cells} for row, cells in one.rows],
+                    "notes": one.notes,
                 }
                 for one in blocks
             ],
@@ -258,6 +277,6 @@ def write(
         "claims.md": document(found, command, swept),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for name, words in content.items():
-        files.write_text(folder / name, words)
+    for name, text in content.items():
+        files.write_text(folder / name, text)
     return [folder / name for name in content]

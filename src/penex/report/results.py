@@ -161,6 +161,17 @@ class Results:
         noun = "seed" if self.seeds == 1 else "seeds"
         return f"{count} {noun}" + (f" ({', '.join(words)})" if words else "")
 
+    @property
+    def made_with(self) -> str:
+        """The machine, the time of a run and the command, as sentences."""
+        facts = next(self.records()).environment()
+        times = [done.get("wall_time", 0.0) for row in self.rows for done in row.done.values()]
+        return (
+            f"{facts.get('device', 'an unknown device')}, torch {facts.get('torch', '?')}, Python "
+            f"{facts.get('python', '?')}; {sum(times) / len(times):.0f} s a run. The command: "
+            f"`{self.command}`."
+        )
+
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""
         return [row for row in self.rows if row.train_size == train_size]

@@ -44,6 +44,20 @@ class Interval(NamedTuple):
         """Whether the difference is more than its own uncertainty."""
         return self.low > 0 or self.high < 0
 
+    @property
+    def words(self) -> str:
+        """The mean, and the interval if there is one.
+
+        >>> Interval(0.5, 0.25, 0.75, 5).words, Interval(0.5, math.nan, math.nan, 1).words
+        ('+0.500 [+0.250, +0.750]', '+0.500')
+        >>> Interval(math.nan, math.nan, math.nan, 0).words
+        '–'
+        """
+        if math.isnan(self.mean):
+            return "–"
+        interval = "" if math.isnan(self.low) else f" [{self.low:+.3f}, {self.high:+.3f}]"
+        return f"{self.mean:+.3f}{interval}"
+
 
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Interval:
     """Student's interval of the differences a - b over the seeds that both have.

@@ -1,10 +1,9 @@
-"""A loss in several versions: what the version does to it."""
+"""Losses in several versions: what the version does to them."""
 
-import math
 from collections.abc import Sequence
 
 from penex.lab.reproduction import Sweep
-from penex.report import tables
+from penex.report import tables, words
 from penex.report.results import METRIC, Results, Row
 from penex.report.statistics import Interval, paired_difference
 
@@ -38,28 +37,21 @@ def lines(sweep: Sweep, results: Results) -> list[list[str]]:
     less = [f"{metric.title}, less {whose}" for metric in _SHOWN[:2]]
     table = [["version", "seeds", *(metric.title for metric in _SHOWN), *less, "verdict"]]
     for row in results.rows:
-        alike = (one for one in results.rows if one.loss == row.loss)
-        base = next(alike) if sweep.by_loss else results.rows[0]
+        base = next(one for one in results.rows if one.loss == row.loss or not sweep.by_loss)
         if row.done or row is base:
             table.append(_line(row, base))
     return table
 
 
 def _line(row: Row, base: Row) -> list[str]:
-    cells = [row.title, str(len(row.done)), *(tables.cell(row, metric) for metric in _SHOWN)]
+    seeds = len(row.values("accuracy"))
+    cells = [tables.name(row), str(seeds), *(tables.cell(row, metric) for metric in _SHOWN)]
     shared = [seed for seed in row.done if seed in base.done]
     if row is base or not shared:
         return [*cells, "", "", ""]
     less = [paired_difference(row.values(m.name), base.values(m.name)) for m in _SHOWN[:2]]
     same = all(row.done[seed].get("test") == base.done[seed].get("test") for seed in shared)
-    return [*cells, *map(_difference, less), "the same" if same else verdict(less[0])]
-
-
-def _difference(found: Interval) -> str:
-    if math.isnan(found.mean):
-        return "–"
-    interval = "" if math.isnan(found.low) else f" [{found.low:+.3f}, {found.high:+.3f}]"
-    return f"{found.mean:+.3f}{interval}"
+    return [*cells, *(one.words for one in less), "the same" if same else verdict(less[0])]
 
 
 def judgement(sweep: Sweep, results: Results) -> str:
@@ -79,9 +71,7 @@ def judgement(sweep: Sweep, results: Results) -> str:
 def notes(sweep: Sweep, results: Results) -> list[str]:
     """What a reader must know besides the numbers."""
     said = [judged] if (judged := judgement(sweep, results)) else []
-    titles = {row.label: row.title for row in results.rows}
-    sources = [f"{titles[label]}: {source}." for label, source in results.sources.items()]
-    said += [" ".join(sources)] if sources else []
+    said += [" ".join(sources)] if (sources := words.origins(results)) else []
     missing = [row.title for row in results.rows if not row.done]
     if missing:
         said.append(f"Not trained: {', '.join(missing)}.")
@@ -107,19 +97,16 @@ def text(swept: Sequence[tuple[Sweep, Results]]) -> str:
 def markdown(sweep: Sweep, results: Results) -> str:
     """The question, the table and the command as a part of a document."""
     head, *rest = lines(sweep, results)
-    facts = next(results.records()).environment()
-    times = [done["wall_time"] for row in results.rows for done in row.done.values()]
-    words = [
+    parts = [
         f"### {sweep.title}",
         "",
-        f"{sweep.why} {facts['device']}, torch {facts['torch']}, Python {facts['python']}; "
-        f"{sum(times) / len(times):.0f} s a run. The command: `{results.command}`.",
+        f"{sweep.why} {results.made_with}",
         "",
         "| " + " | ".join(head) + " |",
         "|---" * len(head) + "|",
         *("| " + " | ".join(line) + " |" for line in rest),
     ]
-    return "\n".join(words) + "".join(f"\n\n{note}" for note in notes(sweep, results))
+    return "\n".join(parts) + "".join(f"\n\n{note}" for note in notes(sweep, results))
 
 
 def chapter(swept: Sequence[tuple[Sweep, Results]]) -> list[str]:

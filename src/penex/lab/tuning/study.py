@@ -102,8 +102,19 @@ def _difference(known: Json, ours: Json, path: str = "") -> str:
         if a != b:
             if isinstance(a, dict) and isinstance(b, dict):
                 return _difference(a, b, f"{path}{key}.")
-            return f"its {path}{key} is {a}, not {b}"
+            return f"its {path}{key} is {shown(a)}, not {shown(b)}"
     return "nothing"
+
+
+def shown(value: object) -> str:
+    """A part of an identity, in words.
+
+    >>> shown({"kind": "flip", "rate": 0.1}), shown(None), shown(64)
+    ('flip, 0.1', 'none', '64')
+    """
+    if isinstance(value, dict):
+        return ", ".join(map(shown, value.values()))
+    return "none" if value is None else str(value)
 
 
 def next_batch(tuning: plan.Tuning, study: Any, loss: str) -> Iterator[Any]:

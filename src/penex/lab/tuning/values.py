@@ -10,7 +10,7 @@ from penex.lab.records import Json
 from penex.lab.runs import LossSpec, Run
 from penex.lab.tasks import Task
 from penex.lab.tuning.storage import JOURNAL, open_storage
-from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress
+from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress, shown
 
 _DIGITS = 3  # of a tuned value: the search knows it no better
 
@@ -74,7 +74,8 @@ def _of_study(loss: str, study: Any, configs: list[Json]) -> Tuned:
     stand = progress(study, loss, 0)
     rounded = {name: float(f"{value:.{_DIGITS}g}") for name, value in stand.best.items()}
     source = (
-        f"our study: best of {stand.finished} trials, validation cross-entropy {stand.value:.4f}"
+        f"our study: best of {stand.finished} trial{'s' * (stand.finished != 1)}, validation "
+        f"cross-entropy {stand.value:.4f}"
     )
     known = study.user_attrs[ATTRIBUTE]["run"]
     others = dict.fromkeys(text for config in configs for text in _differences(known, config))
@@ -90,7 +91,7 @@ def _differences(known: Json, ours: Json) -> list[str]:
         if isinstance(value, dict) and isinstance(ours.get(key), dict):
             found += _differences(value, ours[key])
         elif value != ours.get(key):
-            found.append(f"{key} {value}")
+            found.append(f"{key} {shown(value)}")
     return found
 
 
