@@ -162,12 +162,10 @@ class PENEX(PenalisedLoss):
             and type(target) is Tensor
             and logits.is_cpu
             and target.is_cpu
-            and logits.dim() > 1
             and logits.dtype in targets.LOGIT_DTYPES
             and target.dtype == torch.int64
-            and target.dim() == logits.dim() - 1
-            and target.numel() * logits.shape[1] == logits.numel()
-            and target.shape[1:] == logits.shape[2:]
+            and logits.dim() > 1
+            and [logits.shape[0], *logits.shape[2:]] == [*target.shape]
             and self._buffers["rho"].is_cpu  # type: ignore[union-attr]
             and self.label_smoothing == 0
             and self.ignore_index < 0
