@@ -42,6 +42,21 @@ def test_every_loss_at_every_size_and_pass(rows: list[bench.Row]) -> None:
     assert used == {"PENEX": "eager", "PENEX, plain formula": "reference"}
 
 
+@pytest.mark.parametrize("kind", bench.PASSES[1:3])
+def test_one_thread_is_what_its_pass_says(kind: str) -> None:
+    several: list[bool] = []
+
+    def loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        several.append(torch._C._is_multithreading_enabled())
+        return torch.nn.functional.cross_entropy(logits, target)
+
+    logits, target = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    (row,) = bench._measure({bench.BASE: loss}, logits, target, kind, 0.001, "4x3")
+    assert row["pass"] == kind
+    assert several[-1] == ("one thread" not in kind)
+    assert torch._C._is_multithreading_enabled()
+
+
 def test_the_losses_that_are_timed_agree() -> None:
     """What is faster computes the same: the three ways to PENEX, over some steps."""
     made = {k: make() for k, make in bench.contestants(CPU, compiled=False).items()}

@@ -3,6 +3,9 @@
 The losses take turns, so that a busy machine slows all of them; the number to read is the ratio
 of the medians. The floor of a forward and backward pass is two reads of the logits and a write,
 at the bandwidth at which this machine copies a tensor of their size.
+
+On a GPU a forward and backward pass is timed in three ways, which say what bounds it: as it is; on
+one thread, without the way to autograd's own and back; and in a CUDA graph, the kernels alone.
 """
 
 import importlib.util
@@ -32,7 +35,8 @@ FORMAT = 1
 SMALL = ("64x10", "64x100", "512x1000", "4096x1000")
 LARGE = ("8192x32000", "8192x128256")
 BASE = "cross-entropy"
-PASSES = ("forward", "forward+backward", "CUDA graph")
+PASSES = ("forward", "forward+backward", "forward+backward, one thread", "CUDA graph")
+_GPU_PASSES = PASSES[2:]
 
 _LIGER = "cross-entropy, Liger (overwrites)"
 _LIGER_KEPT = "cross-entropy, Liger (a copy)"
@@ -73,7 +77,10 @@ class Size:
 
 
 def contestants(device: torch.device, *, compiled: bool) -> dict[str, Callable[[], Loss]]:
-    """Whatever is timed, by name: each call makes a new one."""
+    """Whatever is timed, by name: each call makes a new one.
+
+    Cut cross-entropy is not among them: it is one with the last layer, and takes no logits.
+    """
     found: dict[str, Callable[[], Loss]] = {
         BASE: nn.CrossEntropyLoss,
         "label smoothing": lambda: nn.CrossEntropyLoss(label_smoothing=0.1),
@@ -134,8 +141,8 @@ def measure(
         target = torch.randint(size.classes, shape[:1], generator=generator, device=device)
         made = {k: make() for k, make in contestants(device, compiled=compiled).items()}
         for kind in PASSES:
-            if kind == "CUDA graph" and device.type != "cuda":
-                continue
+            if kind in _GPU_PASSES and device.type != "cuda":
+                continue  # a CPU's backward pass is on the caller's thread
             tell(f"{size}, {kind}")
             rows += _measure(made, logits, target, kind, seconds, str(size))
         del logits
@@ -167,7 +174,9 @@ def _measure(
         else:
             calls[name] = _call(loss, its, target, backward=kind != "forward")
             memory[name] = _extra_memory(calls[name], its)
-    times = take_turns({**calls, "copy": lambda: other.copy_(logits)}, seconds, logits.device)
+    calls["copy"] = lambda: other.copy_(logits)
+    with torch.autograd.set_multithreading_enabled("one thread" not in kind):
+        times = take_turns(calls, seconds, logits.device)
     copy = statistics.median(times.pop("copy"))
     floor = {"forward": copy / 2}.get(kind, 1.5 * copy)  # a copy is a read and a write
     base = statistics.median(times[BASE])

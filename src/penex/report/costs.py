@@ -26,7 +26,7 @@ def text(rows: list[Row]) -> str:
     ...        "quartiles": [1e-6, 3e-6], "ratio": 2.0, "floors": 4.0}
     >>> print(text([row]))  # doctest: +NORMALIZE_WHITESPACE
     64x10, forward
-      focal     2.0 µs   1.0 to 3.0   2.00 x cross-entropy   4.0 x floor
+      focal     2.0 µs   1.0 to 3.0   2.00 x cross-entropy   4.00 x floor
     """
     lines: list[str] = []
     before = None
@@ -40,7 +40,8 @@ def text(rows: list[Row]) -> str:
         line = f"  {row['loss']:<28}{_time(row['seconds'], unit=True):>12}{spread:>20}"
         line += f"{row['ratio']:>8.2f} x cross-entropy"
         if "floors" in row:
-            line += f"{row['floors']:>8.1f} x floor"
+            digits = 2 if row["floors"] < 10 else 1
+            line += f"{row['floors']:>8.{digits}f} x floor"
         if "memory" in row:
             line += f"{row['memory']:>7.2f} x logits of memory"
         if "implementation" in row:
