@@ -182,7 +182,7 @@ def test_every_form_of_the_table_from_tiny_files(
 def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["reproduce", name, "--smoke"])
     said = capsys.readouterr()
-    for sweep in reproduction.SWEEPS[name]:
+    for sweep in reproduction.sweeps()[name]:
         runs = 2 * len(sweep.losses)
         assert f"{sweep.task}: {runs} of {runs} runs to train" in said.err
         assert f"{sweep.title}\n" in said.out
@@ -191,7 +191,7 @@ def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[st
 
 def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> None:
     """The first version is the table's own run; neither list takes the other's place."""
-    comparison = reproduction.plan_sweep(reproduction.SWEEPS["gap"][0], 1, data=files, smoke=True)
+    comparison = reproduction.plan_sweep(reproduction.sweeps()["gap"][0], 1, data=files, smoke=True)
     table = replace(comparison, losses=comparison.losses[:1])
     trained: list[str] = []
 
@@ -210,7 +210,7 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
     """Against numbers computed by hand from the records."""
     from scipy import stats
 
-    sweep = reproduction.SWEEPS["gap"][0]
+    sweep = reproduction.sweeps()["gap"][0]
     comparison = reproduction.plan_sweep(sweep, 5)
     found = results.load(RESULTS / "cifar100", listing_of(comparison, RESULTS))
     head, first, *others = sweeps.lines(sweep, found)
@@ -340,7 +340,7 @@ def test_a_loss_that_diverged_reaches_nothing(copied: Path) -> None:
     (claim,) = [claim for claim in claims.claims(found) if "PENEX" in claim.words]
     assert (claim.ours, claim.verdict) == ("4 of 5 diverged", "does not hold")
     assert claims.leads([found]) == ""
-    sweep = reproduction.SWEEPS["rho"][0]
+    sweep = reproduction.sweeps()["rho"][0]
     comparison = reproduction.plan_sweep(sweep, 5)
     swept = results.load(copied / "cifar10", listing_of(comparison, copied))
     assert sweeps.lines(sweep, swept)[1][:2] == ["PENEX (alpha=0.03) (4 of 5 diverged)", "1"]
@@ -382,7 +382,7 @@ def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() ->
 
     rows = [row("first", [0.43, 0.44]), row("same", [0.43, 0.44]), row("none", [])]
     found = results.Results(Path(), "cifar100", "", [*rows, row("shifted", [0.53, 0.54])])
-    sweep = replace(reproduction.SWEEPS["rho"][0], claim="it is idle")
+    sweep = replace(reproduction.sweeps()["rho"][0], claim="it is idle")
     shown = {line[0]: line for line in sweeps.lines(sweep, found)}
     assert shown["same"][-1] == "the same"
     assert shown["shifted"][-1] == "unclear"  # no spread, no interval: it may be chance

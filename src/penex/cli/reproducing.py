@@ -15,12 +15,12 @@ from penex.cli.benchmarking import bench
 from penex.cli.options import hinted
 from penex.lab.errors import LabError, unknown
 from penex.lab.reproduction import (
-    SWEEPS,
     TABLE1,
     missing,
     plan,
     plan_sweep,
     studied,
+    sweeps,
     write_stand_ins,
 )
 
@@ -142,7 +142,7 @@ def _table1(
 
 def _sweeps(name: str, tasks: tuple[str, ...], out: Path) -> "list[Sweep]":
     """The sweeps of that name; a sentence if a task that was asked for has none."""
-    every = SWEEPS.get(name, ())
+    every = sweeps().get(name, ())
     if name == "tuned":
         every = tuple(one for task in tasks if (one := studied(task, out)) is not None)
     found = [sweep for sweep in every if sweep.task in tasks]
@@ -159,7 +159,9 @@ def _sweeps(name: str, tasks: tuple[str, ...], out: Path) -> "list[Sweep]":
 
 def _all_swept(out: Path, tasks: set[str], seeds: int) -> "list[tuple[Sweep, Results]]":
     """What there is of every sweep on some tasks: records of more than the first version."""
-    planned = [(name, one) for name, every in SWEEPS.items() for one in every if one.task in tasks]
+    planned = [
+        (name, one) for name, every in sweeps().items() for one in every if one.task in tasks
+    ]
     try:
         studies = [studied(task, out) for task in TABLE1 if task in tasks]
         planned += [("tuned", one) for one in studies if one is not None]
@@ -179,7 +181,7 @@ def _swept(
 ) -> str:
     """Train what is missing, print the tables; the name of the file that was written."""
     from penex.lab import files
-    from penex.report import sweeps
+    from penex.report import sweeps as report
 
     if not read_only:
         _check_data([comparison for _, comparison in planned if missing(comparison, out)])
@@ -192,8 +194,8 @@ def _swept(
         raise LabError(f"There are no records of this in {out}.")
     if not training.writes():
         return ""
-    print(sweeps.text(found))
-    files.write_text(out / f"{name}.md", "\n\n".join(sweeps.chapter(found)) + "\n")
+    print(report.text(found))
+    files.write_text(out / f"{name}.md", "\n\n".join(report.chapter(found)) + "\n")
     return f"{name}.md"
 
 

@@ -33,11 +33,11 @@ def verdict(lead: Interval) -> str:
 
 def lines(sweep: Sweep, results: Results) -> list[list[str]]:
     """A head, and a line for each version that has runs."""
-    whose = "the authors'" if sweep.by_loss else "the first's"
+    whose = "the authors'" if sweep.authors_first else "the first's"
     less = [f"{metric.title}, less {whose}" for metric in _SHOWN[:2]]
     table = [["version", "seeds", *(metric.title for metric in _SHOWN), *less, "verdict"]]
     for row in results.rows:
-        base = next(one for one in results.rows if one.loss == row.loss or not sweep.by_loss)
+        base = next(one for one in results.rows if one.loss == row.loss or not sweep.authors_first)
         if row.done or row is base:
             table.append(_line(row, base))
     return table
