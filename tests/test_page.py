@@ -193,10 +193,11 @@ def test_the_page_of_a_study(browser: Any, study: Path, width: int, scheme: str)
 def test_the_page_of_the_papers_table(browser: Any, tmp_path: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    from penex.report import reproduction, results
+    from penex.paper import tables
+    from penex.report import results
 
     found = results.load(Path(__file__).parents[1] / "results" / "cifar10")
-    reproduction.write(tmp_path, [found], "penex reproduce table1")
+    tables.write(tmp_path, [found], "penex reproduce table1")
     size = {"width": 390, "height": 844}
     view, said = opened(browser, tmp_path / "table1.html", viewport=size)
     assert said == []

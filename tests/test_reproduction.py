@@ -13,16 +13,18 @@ import pytest
 import torch
 
 from penex import cli
-from penex.cli import reproducing
-from penex.lab import reproduction, tasks
+from penex.lab import tasks
 from penex.lab.compare import Comparison, compare, listing_of
 from penex.lab.errors import LabError
 from penex.lab.records import Record
 from penex.lab.runs import Run
 from penex.lab.tasks import cifar10, pathmnist
 from penex.lab.tuning.values import Tuned
-from penex.report import claims, results, sweeps
-from penex.report import reproduction as report
+from penex.paper import claims, plan, sweeps
+from penex.paper import tables as report
+from penex.paper.printed import PRINTED, authors_of
+from penex.paper.standins import write_stand_ins
+from penex.report import results
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -30,7 +32,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("official")
-    reproduction.write_stand_ins(folder)
+    write_stand_ins(folder)
     return folder
 
 
@@ -52,8 +54,8 @@ def test_the_appendix(name: str, classes: int, clip: float, train_size: int, fil
     assert data.std is not None
     assert data.mean.flatten().tolist() == data.std.flatten().tolist() == [127.5] * 3
     four = {"label_smoothing", "confidence_penalty", "focal", "penex"}
-    assert set(task.tuned) - {"ex_log_penalty"} == four
-    assert set(task.paper) == {"ce", *four}
+    assert set(authors_of(name)) - {"ex_log_penalty"} == four
+    assert set(PRINTED[name]) == {"ce", *four}
 
 
 def test_pathmnist_is_the_first_ten_thousand_and_is_resized_by_hand(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_every_form_of_the_table_from_tiny_files(
 def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["reproduce", name, "--smoke"])
     said = capsys.readouterr()
-    for sweep in reproduction.sweeps()[name]:
+    for sweep in plan.sweeps()[name]:
         runs = 2 * len(sweep.losses)
         assert f"{sweep.task}: {runs} of {runs} runs to train" in said.err
         assert f"{sweep.title}\n" in said.out
@@ -191,7 +193,7 @@ def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[st
 
 def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> None:
     """The first version is the table's own run; neither list takes the other's place."""
-    comparison = reproduction.plan_sweep(reproduction.sweeps()["gap"][0], 1, data=files, smoke=True)
+    comparison = plan.smoke(plan.plan_sweep(plan.sweeps()["gap"][0], 1), files)
     table = replace(comparison, losses=comparison.losses[:1])
     trained: list[str] = []
 
@@ -210,8 +212,8 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
     """Against numbers computed by hand from the records."""
     from scipy import stats
 
-    sweep = reproduction.sweeps()["gap"][0]
-    comparison = reproduction.plan_sweep(sweep, 5)
+    sweep = plan.sweeps()["gap"][0]
+    comparison = plan.plan_sweep(sweep, 5)
     found = results.load(RESULTS / "cifar100", listing_of(comparison, RESULTS))
     head, first, *others = sweeps.lines(sweep, found)
     assert len({len(line) for line in (head, first, *others)}) == 1
@@ -227,13 +229,13 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
 
 def test_a_study_is_held_against_the_authors_value(tmp_path: Path) -> None:
     """Each loss against its own, by the records; nothing without a study."""
-    sweep = reproduction.studied("cifar10", RESULTS)
+    sweep = plan.studied("cifar10", RESULTS)
     assert sweep is not None
-    theirs = reproduction.authors(tasks.find("cifar10"))[1:5]
+    theirs = plan.authors(tasks.find("cifar10"))[1:5]
     assert sweep.losses[::2] == theirs
     assert set(sweep.sources) == set(sweep.losses[1::2])
     assert all(source.startswith("our study: best of 50") for source in sweep.sources.values())
-    comparison = reproduction.plan_sweep(sweep, 5)
+    comparison = plan.plan_sweep(sweep, 5)
     found = results.load(RESULTS / "cifar10", listing_of(comparison, RESULTS))
     _, *lines = sweeps.lines(sweep, found)
     assert [line[6] for line in lines[::2]] == 4 * [""]
@@ -249,19 +251,24 @@ def test_a_study_is_held_against_the_authors_value(tmp_path: Path) -> None:
             new, old = (list(row.values(metric).values()) for row in (own, other))
             cells.append(f"{np.mean(new):.3f} ± {np.std(new, ddof=1):.3f} [{np.mean(old):.3f}]")
         assert f"] | {' | '.join(cells)} |" in readme
-    assert reproduction.studied("cifar10", tmp_path) is None
+    assert plan.studied("cifar10", tmp_path) is None
 
 
 def test_the_studies_value_is_trained_beside_the_authors(
-    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What `penex reproduce tuned` does, for an epoch on noise."""
-    sweep = reproduction.studied("cifar10", RESULTS)
+    sweep = plan.studied("cifar10", RESULTS)
     assert sweep is not None
     sweep = replace(sweep, losses=sweep.losses[-2:], sources={})
-    planned = [(sweep, reproduction.plan_sweep(sweep, 2, data=files, smoke=True))]
-    options = {"device": "cpu", "save_seconds": 60.0, "pack": "auto"}
-    assert reproducing._swept("tuned", planned, tmp_path, read_only=False, options=options)
+    monkeypatch.setattr(plan, "studied", lambda *_: sweep)
+    cli.main(
+        ["reproduce", "tuned", "--task", "cifar10", "--seeds", "2", "--epochs", "1", "--data",
+         str(files), "--train-size", "40", "--out", str(tmp_path)]
+    )  # fmt: skip
     said = capsys.readouterr()
     assert "cifar10: 4 of 4 runs to train" in said.err
     assert said.out.count("PENEX (alpha=") == 2
@@ -340,8 +347,8 @@ def test_a_loss_that_diverged_reaches_nothing(copied: Path) -> None:
     (claim,) = [claim for claim in claims.claims(found) if "PENEX" in claim.words]
     assert (claim.ours, claim.verdict) == ("4 of 5 diverged", "does not hold")
     assert claims.leads([found]) == ""
-    sweep = reproduction.sweeps()["rho"][0]
-    comparison = reproduction.plan_sweep(sweep, 5)
+    sweep = plan.sweeps()["rho"][0]
+    comparison = plan.plan_sweep(sweep, 5)
     swept = results.load(copied / "cifar10", listing_of(comparison, copied))
     assert sweeps.lines(sweep, swept)[1][:2] == ["PENEX (alpha=0.03) (4 of 5 diverged)", "1"]
 
@@ -366,8 +373,8 @@ def test_only_a_loss_that_the_authors_tuned_is_held_against_them(
         Tuned("ce_zloss:lambda_=0.02", "our study", from_study=True),
         Tuned("unnormalised", "nothing to tune"),
     ]
-    monkeypatch.setattr(reproduction, "tuned", lambda *_: found)
-    sweep = reproduction.studied("cifar10", tmp_path)
+    monkeypatch.setattr(plan, "tuned", lambda *_: found)
+    sweep = plan.studied("cifar10", tmp_path)
     assert sweep is not None
     assert sweep.losses == ("penex:alpha=0.03", "penex:alpha=0.1")
 
@@ -382,7 +389,7 @@ def test_versions_that_do_nothing_are_the_same_and_untrained_ones_are_named() ->
 
     rows = [row("first", [0.43, 0.44]), row("same", [0.43, 0.44]), row("none", [])]
     found = results.Results(Path(), "cifar100", "", [*rows, row("shifted", [0.53, 0.54])])
-    sweep = replace(reproduction.sweeps()["rho"][0], claim="it is idle")
+    sweep = replace(plan.sweeps()["rho"][0], claim="it is idle")
     shown = {line[0]: line for line in sweeps.lines(sweep, found)}
     assert shown["same"][-1] == "the same"
     assert shown["shifted"][-1] == "unclear"  # no spread, no interval: it may be chance
@@ -403,8 +410,8 @@ def test_our_own_results_are_shown_with_the_papers_beside_them(
     """From the records in the repository, without data and without training."""
     before = sorted(RESULTS.rglob("*"))
     task = tasks.find("cifar10")
-    comparison = Comparison(task, reproduction.authors(task), 5)
-    assert reproduction.missing(comparison, RESULTS) == []
+    comparison = Comparison(task, plan.authors(task), 5)
+    assert plan.missing(comparison, RESULTS) == []
     found = results.load(RESULTS / "cifar10", listing_of(comparison, RESULTS))
     block = report.block(found)
     row, cells = block.rows[4]
@@ -449,7 +456,7 @@ def test_the_documents_say_what_the_records_say(
     cli.main(words)
     written = (tmp_path / "results" / "claims.md").read_text()
     assert written == (RESULTS.parent / "docs" / "reproduction.md").read_text()
-    short = claims.leads([results.load(RESULTS / name) for name in reproduction.TABLE1])
+    short = claims.leads([results.load(RESULTS / name) for name in plan.TABLE1])
     assert short in written
     assert short in (RESULTS.parent / "README.md").read_text()
 

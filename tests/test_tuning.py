@@ -26,6 +26,7 @@ from penex.lab.tuning.plan import Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, fingerprint, progress, sampler
 from penex.lab.tuning.values import tuned
+from penex.paper.printed import authors_of
 from penex.registry import Parameter
 from penex.report import studies
 
@@ -508,7 +509,8 @@ def test_a_storage_needs_tuned(capsys: pytest.CaptureFixture[str]) -> None:
 def test_where_values_come_from(tmp_path: Path) -> None:
     cifar10 = tasks.find("cifar10")
     like = runs.plan(cifar10, runs.LossSpec("ce"), 0)
-    found = tuned(cifar10, ("ce", "penex", "focal:gamma=1", "ce_zloss"), [like], None, tmp_path)
+    losses = ("ce", "penex", "focal:gamma=1", "ce_zloss")
+    found = tuned(cifar10, losses, [like], None, tmp_path, authors_of("cifar10"))
     assert [(one.loss, one.source) for one in found] == [
         ("ce", "nothing to tune"),
         ("penex:alpha=0.03", "the authors' value (no study)"),

@@ -1,10 +1,9 @@
 """The command line: one function a command; it parses, calls and prints."""
 
 import io
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import tyro
 
@@ -16,9 +15,7 @@ from penex.cli.reproducing import reproduce
 from penex.cli.training import compare, train
 from penex.cli.tuning import tune
 from penex.cli.using import export, predict
-from penex.lab.errors import Interrupted, LabError
-
-_INTERRUPTED = 130
+from penex.lab.errors import told
 
 
 def doctor() -> None:
@@ -48,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our signs is no error
-    try:
+    with told(training.command_line):
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS,
             prog="penex",
@@ -56,21 +53,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args=arguments,
             config=(tyro.conf.OmitArgPrefixes,),
         )
-    except LabError as error:
-        _end(2, f"penex: {error}")
-    except BrokenPipeError:  # a reader like head had enough; every file is written by now
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        what = error.strerror or error
-        _end(2, f"penex: Cannot read or write{where}: {what}. What is there is kept.")
-    except Interrupted:
-        _end(_INTERRUPTED, f"Stopped. To go on: {training.command_line()}")
-    except KeyboardInterrupt:
-        _end(_INTERRUPTED, f"\nStopped. To go on: {training.command_line()}")
-
-
-def _end(code: int, sentence: str) -> NoReturn:
-    if training.writes():
-        print(sentence, file=sys.stderr)
-    sys.exit(code)

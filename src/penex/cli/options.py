@@ -1,7 +1,6 @@
 """Options that commands share."""
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -98,13 +97,11 @@ class DataOptions:
 
         if self.data is not None and name is None:
             return reading.own_task(self)
-        if self.data is not None and name not in tasks.OFFICIAL:
-            raise LabError(f"Give the task {name!r} or --data, not both.")
         if self.label_column is not None:
             raise LabError("--label-column is for --data with a .csv.")
         task = tasks.find(name or "digits")
         if self.data is not None:
-            task = dataclasses.replace(task, collect=functools.partial(task.collect, self.data))
+            task = tasks.placed(task, self.data)
         if self.image_size is not None:
             task = tasks.resized(task, self.image_size)
         if self.model is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from penex.cli.options import hinted
-from penex.lab.errors import LabError
+from penex.lab.errors import LabError, writes
 
 if TYPE_CHECKING:
     from penex.cli.options import DataOptions
@@ -142,8 +142,6 @@ def own_task(options: "DataOptions") -> "Task":
     """The task of --data; what is odd about the data is said on standard error."""
     assert options.data is not None
     task, collection = _own(options.data, options.image_size, options.label_column, options.model)
-    from penex.cli.training import writes
-
     if writes():
         for note in collection.notes:
             print(note, file=sys.stderr)

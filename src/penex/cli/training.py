@@ -1,13 +1,11 @@
 """penex compare and penex train."""
 
-import contextlib
 import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from penex.cli.options import (
     NO_DATA,
@@ -22,18 +20,14 @@ from penex.cli.options import (
     hinted,
 )
 from penex.lab.compare import FIVE, Comparison
-from penex.lab.errors import LabError
+from penex.lab.errors import LabError, writes
+from penex.lab.session import open_session, pack_size
 from penex.lab.tuning.storage import without_password
-
-_MOST_PACKED = 1000
+from penex.paper.printed import authors_of
 
 if TYPE_CHECKING:
-    import torch
-
-    from penex.lab.records import Record
     from penex.lab.runs import Run
     from penex.lab.tasks import Task
-    from penex.lab.training import Hooks
 
 
 def compare(
@@ -74,6 +68,7 @@ def compare(
         recipe: changes.
     """
     from penex.lab.compare import compare as carry_out
+    from penex.report import terminal
 
     chosen = own.task(task)
     treatment = own.treatment(chosen)
@@ -87,7 +82,8 @@ def compare(
     comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment, sources)
     planned = comparison.runs()
     began = time.monotonic()
-    with open_session(device, track, out, len(planned), save_seconds) as session:
+    watch = terminal.watcher(len(planned))
+    with open_session(watch, device, out, save_seconds, track) as session:
         listing = carry_out(
             comparison,
             out,
@@ -131,11 +127,12 @@ def train(
     """
     from penex.lab import runs, training
     from penex.lab.records import Record
+    from penex.report import terminal
 
     spec = runs.LossSpec.parse(loss)
     chosen = own.task(task)
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
-    with open_session(device, track, out, 1, save_seconds) as session:
+    with open_session(terminal.watcher(1), device, out, save_seconds, track) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)
         session.done(run, record, reused)
@@ -155,20 +152,11 @@ def _tuned(
     """The losses with their tuned values, and where each came from, which is said."""
     from penex.lab.tuning.values import tuned
 
-    found = tuned(task, losses, like, storage, out / task.name)
+    found = tuned(task, losses, like, storage, out / task.name, authors_of(task.name))
     if writes():
         for one in found:
             print(f"{one.loss}: {one.source}", file=sys.stderr)
     return {one.loss: one.source for one in found}
-
-
-def pack_size(text: str) -> int | None:
-    """What --pack says: None is auto."""
-    if text in ("auto", "off"):
-        return None if text == "auto" else 1
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_PACKED:
-        raise LabError(f"--pack is auto, off, or a number from 1 to {_MOST_PACKED}; got {text!r}.")
-    return int(text)
 
 
 given: list[str] = []  # the words after penex; main sets them
@@ -184,56 +172,6 @@ def command_line() -> str:
         if k and words[k - 1] == "--storage" and "://" not in word:
             words[k] = "***"  # no URL, but it may hold a password all the same
     return shlex.join([*start, *words])
-
-
-def writes() -> bool:
-    """Whether this process is the one that prints and writes: torchrun starts several."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-class Session(NamedTuple):
-    """What a command that trains needs."""
-
-    device: "torch.device"
-    hooks: "Hooks"
-    done: "Callable[[Run, Record, bool], None]"
-    say: "Callable[[str], None]"
-
-
-@contextlib.contextmanager
-def open_session(
-    device: str, track: str | None, out: Path, total: int, save_seconds: float
-) -> Iterator[Session]:
-    """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C."""
-    from penex.lab import environment
-    from penex.lab.engine import ranks
-    from penex.lab.sinks import Tracker
-    from penex.lab.stop import stoppable
-    from penex.lab.training import Hooks
-    from penex.report import terminal
-
-    tracker = Tracker(track, out)
-    place = environment.device_of(device)
-
-    def begin(run: "Run", epochs: int) -> None:
-        tracker.begin(run.config)
-        watch.begin(run, epochs)
-
-    def epoch(run: "Run", line: dict[str, Any]) -> None:
-        tracker.epoch(run.config, line)
-        watch.epoch(run, line)
-
-    def done(run: "Run", record: "Record", reused: bool) -> None:
-        tracker.end(run.config)
-        watch.done(run, record, reused)
-
-    with (
-        ranks.joined(place),
-        terminal.watcher(total, writes=writes()) as watch,
-        stoppable() as stop,
-        contextlib.closing(tracker),
-    ):
-        yield Session(place, Hooks(begin, epoch, stop, save_seconds), done, watch.say)
 
 
 def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:

@@ -1,18 +1,13 @@
 """penex tune."""
 
-import contextlib
-import os
-import time
+import math
 from pathlib import Path
 from typing import Annotated
 
 from penex.cli import training
 from penex.cli.options import NO_DATA, UNCHANGED, OwnData, Recipe, Size, TaskName, hinted
-from penex.lab.errors import LabError
 from penex.lab.tuning.plan import Tuning
-from penex.lab.tuning.study import Progress, all_studies
-
-_TABLE = ("label_smoothing", "confidence_penalty", "focal", "penex")
+from penex.paper import studies
 
 
 def tune(
@@ -27,6 +22,8 @@ def tune(
     train_size: Size = None,
     device: str = "auto",
     out: Path = Path("runs"),
+    slim: Annotated[Path | None, hinted("DIR")] = None,
+    minutes: Annotated[float, hinted("N", "(default: no limit)")] = math.inf,
     save_seconds: float = 30.0,
     pack: str = "auto",
     own: OwnData = NO_DATA,
@@ -51,62 +48,30 @@ def tune(
         train_size: how many training examples.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         out: the folder for records.
+        slim: a folder for the journal and the small form of each study's best and worst trial,
+            which are written after every batch.
+        minutes: stop after that long; the same command goes on.
         save_seconds: how often to save a checkpoint while training.
         pack: how many models to train at once: a number, off, or auto for what pays.
         own: data.
         recipe: changes.
     """
-    from penex.lab import tuning
-    from penex.lab.tuning.storage import open_storage, trouble
-    from penex.report import studies
+    from penex.report import terminal
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise LabError("penex tune trains many models in one process: start it without torchrun.")
-    if all == bool(loss):
-        raise LabError("Say what to tune: --loss penex, or --all; not both.")
+    way = studies.Way(
+        training.command_line(),
+        terminal.watcher,
+        out,
+        storage,
+        slim,
+        minutes,
+        device,
+        save_seconds,
+        pack,
+    )
+    losses = studies.losses_of(loss, all)
     chosen = own.task(task)
-    losses = _TABLE if all else loss
     treatment = own.treatment(chosen)
-    what = Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment)
-    folder = out / chosen.name
-    place = open_storage(storage, folder)
-    began = time.monotonic()
-    done_before: list[int] = []
-
-    def told(stand: list[Progress]) -> None:
-        finished = sum(one.finished for one in stand)
-        done_before[:] = done_before or [finished]
-        seconds = time.monotonic() - began
-        left = sum(max(one.wanted - one.finished, 0) for one in stand)
-        now = finished - done_before[0]
-        session.say("\n".join(_line(one) for one in stand))
-        if now and left:
-            session.say(f"about {seconds / now * left:.0f} s left")
-
-    total = trials * len(losses)
-    with contextlib.closing(place), trouble(place):
-        with training.open_session(device, None, out, total, save_seconds) as session:
-            found = tuning.tune(
-                what,
-                place,
-                out,
-                session.device,
-                hooks=session.hooks,
-                done=session.done,
-                told=told,
-                pack=training.pack_size(pack),
-            )
-        everything = {**all_studies(place, chosen.name), **found}
-        results = {name: studies.load(study, name, out) for name, study in everything.items()}
-    page = studies.write(folder, chosen.name, list(results.values()), training.command_line())
-    print(studies.text([results[name] for name in found]))
-    print(f"\n{time.monotonic() - began:.0f} s. Page: {page}. Studies: {place.shown}")
-
-
-def _line(one: Progress) -> str:
-    """How a study stands, in a line."""
-    best = ", ".join(f"{name} {value:.4g}" for name, value in one.best.items())
-    text = f"{one.loss}: {one.finished} of {max(one.wanted, one.finished)} trials"
-    text += f", {one.running} running" if one.running else ""
-    text += f", {one.failed} failed" if one.failed else ""
-    return f"{text}; best so far {best} ({one.value:.4f})" if best else text
+    studies.tune(
+        Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment), way
+    )

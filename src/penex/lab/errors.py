@@ -1,7 +1,13 @@
 """Errors that are sentences for the user: the command line prints them and exits with code 2."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import NoReturn
+
+_INTERRUPTED = 130
 
 
 class LabError(Exception):
@@ -26,3 +32,37 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return LabError(f"There is no {kind} {name!r}.{hint} The {kind}s are {', '.join(names)}.")
+
+
+def writes() -> bool:
+    """Whether this process is the one that prints and writes: torchrun starts several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextlib.contextmanager
+def told(command: Callable[[], str]) -> Iterator[None]:
+    """End a command that cannot go on with a sentence and an exit code.
+
+    Args:
+        command: () -> the command, as the user gave it.
+    """
+    try:
+        yield
+    except LabError as error:
+        _end(2, f"penex: {error}")
+    except BrokenPipeError:  # a reader like head had enough; every file is written by now
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        what = error.strerror or error
+        _end(2, f"penex: Cannot read or write{where}: {what}. What is there is kept.")
+    except Interrupted:
+        _end(_INTERRUPTED, f"Stopped. To go on: {command()}")
+    except KeyboardInterrupt:
+        _end(_INTERRUPTED, f"\nStopped. To go on: {command()}")
+
+
+def _end(code: int, sentence: str) -> NoReturn:
+    if writes():
+        print(sentence, file=sys.stderr)
+    sys.exit(code)

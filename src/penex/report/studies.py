@@ -2,14 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import penex
 from penex import registry
-from penex.lab import files, tasks
+from penex.lab import files
 from penex.lab.errors import LabError
 from penex.lab.records import Json, Record
 from penex.lab.tuning.study import ATTRIBUTE, OBJECTIVE
@@ -60,12 +60,14 @@ class Study:
         search: the edges of each parameter.
         identity: what the study was made with.
         trials: in order.
+        authors: the values of those who published the task, if there are such.
     """
 
     loss: str
     search: dict[str, tuple[float, float]]
     identity: Json
     trials: list[Trial] = field(default_factory=list)
+    authors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -86,12 +88,6 @@ class Study:
     def best(self) -> Trial | None:
         """The trial with the lowest objective, the first of equals."""
         return min(self.completed, key=lambda trial: trial.value, default=None)
-
-    @property
-    def authors(self) -> dict[str, float]:
-        """The values in the authors' configurations, if they have such for this task."""
-        name = self.identity.get("task")
-        return dict(tasks.find(name).tuned.get(self.loss, {})) if name in tasks.NAMES else {}
 
     def share_close(self, name: str, close: float) -> float | None:
         """The share of the range that is within some distance of the best in a validation metric.
@@ -129,10 +125,11 @@ def _part_above(y0: float, y1: float, level: float) -> float:
     return 1 - crossing if y1 > y0 else crossing
 
 
-def load(study: Any, loss: str, out: Path) -> Study:
+def load(study: Any, loss: str, out: Path, authors: Mapping[str, float] = {}) -> Study:
     """Read a study of Optuna's."""
     identity = study.user_attrs[ATTRIBUTE]
-    found = Study(loss, {k: (v[0], v[1]) for k, v in identity["search"].items()}, identity)
+    search = {name: (edges[0], edges[1]) for name, edges in identity["search"].items()}
+    found = Study(loss, search, identity, authors=authors)
     for trial in study.get_trials(deepcopy=False):
         known = trial.user_attrs
         lacks = [name for name in found.search if name not in trial.params]

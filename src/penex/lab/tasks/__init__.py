@@ -1,4 +1,4 @@
-"""Tasks by name. A task is a file: data, model, recipe, search space, the paper's numbers."""
+"""Tasks by name. A task is a file: data, model, recipe, search space."""
 
 import functools
 import importlib
@@ -44,8 +44,6 @@ class Task:
             takes one as image_size.
         rates: learning rates of losses that have their own.
         search: what is tuned for each loss, and between which edges.
-        tuned: the values in the authors' configurations, by loss and parameter.
-        paper: the paper's numbers, by loss and metric.
     """
 
     name: str
@@ -63,18 +61,6 @@ class Task:
     sizes: tuple[int, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
-    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-def paper_numbers(*values: float) -> dict[str, float]:
-    """A column of the paper's main table, by metric; its ECE is the mean over batches.
-
-    >>> paper_numbers(0.785, 0.162, 1.004, 0.346)["brier"]
-    0.346
-    """
-    names = ("accuracy", "ece_per_batch", "cross_entropy", "brier")  # in the paper's order
-    return dict(zip(names, values, strict=True))
 
 
 def data_root() -> Path:
@@ -96,6 +82,13 @@ _MODULES = {
 OFFICIAL = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
 
 NAMES = tuple(_MODULES)
+
+
+def placed(task: Task, folder: Path) -> Task:
+    """A task with its official files in a folder."""
+    if task.name not in OFFICIAL:
+        raise LabError(f"Give the task {task.name!r} or --data, not both.")
+    return replace(task, collect=functools.partial(task.collect, folder))
 
 
 def resized(task: Task, side: int) -> Task:

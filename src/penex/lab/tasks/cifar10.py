@@ -16,7 +16,7 @@ from penex.lab.data.noise import LabelNoise
 from penex.lab.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.recipe import PAPER
-from penex.lab.tasks import Task, data_root, paper_numbers
+from penex.lab.tasks import Task, data_root
 
 _FOLDER = "cifar-10-batches-py"
 
@@ -35,38 +35,6 @@ def collect(root: Path | None = None) -> Collection:
     )
 
 
-# The paper's main table, test set.
-_CLEAN = {
-    "ce": paper_numbers(0.785, 0.162, 1.004, 0.346),
-    "label_smoothing": paper_numbers(0.789, 0.112, 0.657, 0.300),
-    "confidence_penalty": paper_numbers(0.786, 0.130, 0.731, 0.317),
-    "focal": paper_numbers(0.778, 0.117, 0.661, 0.313),
-    "penex": paper_numbers(0.793, 0.109, 0.646, 0.299),
-}
-_NOISY = {
-    "ce": paper_numbers(0.724, 0.179, 1.125, 0.424),
-    "label_smoothing": paper_numbers(0.747, 0.183, 0.889, 0.384),
-    "confidence_penalty": paper_numbers(0.733, 0.149, 0.866, 0.385),
-    "focal": paper_numbers(0.708, 0.165, 0.905, 0.423),
-    "penex": paper_numbers(0.766, 0.131, 0.716, 0.332),
-}
-
-# The values in the authors' configurations.
-_TUNED = {
-    "label_smoothing": {"epsilon": 0.039},
-    "confidence_penalty": {"lambda_": 0.25},
-    "focal": {"gamma": 2.74},
-    "penex": {"alpha": 0.03},
-    "ex_log_penalty": {"alpha": 0.23, "rho": 1.0},
-}
-_TUNED_NOISY = {
-    "label_smoothing": {"epsilon": 0.18},
-    "confidence_penalty": {"lambda_": 0.39},
-    "focal": {"gamma": 4.59},
-    "penex": {"alpha": 0.025},
-    "ex_log_penalty": {"alpha": 0.16, "rho": 1.0},
-}
-
 TASK = Task(
     name="cifar10",
     title="CIFAR-10, the paper's network and recipe",
@@ -76,8 +44,6 @@ TASK = Task(
     build=cnn,
     recipe=PAPER["cifar10"],
     preprocessing={"kind": "images", "image_size": 32},
-    tuned=_TUNED,
-    paper=_CLEAN,
 )
 
 NOISY = dataclasses.replace(
@@ -86,6 +52,4 @@ NOISY = dataclasses.replace(
     title="CIFAR-10 with a tenth of the training labels wrong",
     recipe=PAPER["cifar10_noisy"],
     label_noise=LabelNoise(0.1),
-    tuned=_TUNED_NOISY,
-    paper=_NOISY,
 )

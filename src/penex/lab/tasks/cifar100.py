@@ -13,7 +13,7 @@ from penex.lab.data import Collection, cifar
 from penex.lab.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.recipe import PAPER
-from penex.lab.tasks import Task, data_root, paper_numbers
+from penex.lab.tasks import Task, data_root
 
 _FOLDER = "cifar-100-python"
 
@@ -40,18 +40,4 @@ TASK = Task(
     build=cnn,
     recipe=PAPER["cifar100"],
     preprocessing={"kind": "images", "image_size": 32},
-    tuned={
-        "label_smoothing": {"epsilon": 0.13},
-        "confidence_penalty": {"lambda_": 0.38},
-        "focal": {"gamma": 4.7},
-        "penex": {"alpha": 0.085},
-        "ex_log_penalty": {"alpha": 0.064, "rho": 1.0},
-    },
-    paper={
-        "ce": paper_numbers(0.443, 0.287, 3.072, 0.794),
-        "label_smoothing": paper_numbers(0.451, 0.147, 2.292, 0.692),
-        "confidence_penalty": paper_numbers(0.449, 0.152, 2.254, 0.695),
-        "focal": paper_numbers(0.428, 0.161, 2.341, 0.723),
-        "penex": paper_numbers(0.460, 0.147, 2.140, 0.685),
-    },
 )

@@ -18,7 +18,7 @@ from penex.lab.data import Collection, Examples, arrays, catalogue
 from penex.lab.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.recipe import PAPER
-from penex.lab.tasks import Task, data_root, paper_numbers
+from penex.lab.tasks import Task, data_root
 
 SIZES = (28, 32, 64)
 _FILES = {28: "pathmnist.npz", 64: "pathmnist_64.npz"}
@@ -109,17 +109,4 @@ TASK = Task(
     preprocessing={"kind": "images", "image_size": 32},
     identity={"image_size": 32},
     sizes=SIZES,
-    tuned={
-        "label_smoothing": {"epsilon": 0.037},
-        "confidence_penalty": {"lambda_": 0.25},
-        "focal": {"gamma": 2.74},
-        "penex": {"alpha": 0.058},
-    },
-    paper={
-        "ce": paper_numbers(0.826, 0.151, 2.018, 0.300),
-        "label_smoothing": paper_numbers(0.829, 0.109, 0.589, 0.255),
-        "confidence_penalty": paper_numbers(0.828, 0.110, 0.917, 0.262),
-        "focal": paper_numbers(0.803, 0.112, 0.939, 0.291),
-        "penex": paper_numbers(0.833, 0.100, 1.200, 0.251),
-    },
 )

@@ -1,7 +1,7 @@
 """The values to compare losses with, and where each came from."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,12 @@ class Tuned:
 
 
 def tuned(
-    task: Task, losses: tuple[str, ...], like: Sequence[Run], url: str | None, folder: Path
+    task: Task,
+    losses: tuple[str, ...],
+    like: Sequence[Run],
+    url: str | None,
+    folder: Path,
+    authors: Mapping[str, Mapping[str, float]] = {},
 ) -> list[Tuned]:
     """Each loss with the best value that is known: of our study, the authors', or the default.
 
@@ -41,6 +46,7 @@ def tuned(
         like: runs of the comparison, one for each training size; a study of other data is none.
         url: the storage of the studies; None for the journal in the folder.
         folder: of the task.
+        authors: the values of those who published the task, by loss; empty if there are none.
     """
     with contextlib.ExitStack() as stack:
         studies: dict[str, Any] = {}
@@ -49,10 +55,16 @@ def tuned(
             stack.enter_context(contextlib.closing(storage))
             studies = all_studies(storage, task.name)
         configs = [run.config for run in like]
-        return [_one(task, text, configs, studies) for text in losses]
+        return [_one(task, text, configs, studies, authors) for text in losses]
 
 
-def _one(task: Task, text: str, configs: list[Json], studies: dict[str, Any]) -> Tuned:
+def _one(
+    task: Task,
+    text: str,
+    configs: list[Json],
+    studies: dict[str, Any],
+    authors: Mapping[str, Mapping[str, float]],
+) -> Tuned:
     spec = LossSpec.parse(text)
     if spec.arguments:
         return Tuned(text, "as given")
@@ -65,8 +77,8 @@ def _one(task: Task, text: str, configs: list[Json], studies: dict[str, Any]) ->
         study, why = None, "the study has no result"
     if study is not None:
         return _of_study(spec.name, study, configs)
-    if spec.name in task.tuned:
-        return _named(spec.name, dict(task.tuned[spec.name]), f"the authors' value ({why})")
+    if spec.name in authors:
+        return _named(spec.name, dict(authors[spec.name]), f"the authors' value ({why})")
     return _named(spec.name, {}, f"the default ({why}, and no value of the authors')")
 
 

@@ -47,12 +47,12 @@ def build(results: Results, second: Results | None = None) -> str:
     return render("page.html", context)
 
 
-def render(template: str, context: dict[str, Any]) -> str:
-    """A page from its template, with our style and script in it."""
+def render(template: str, context: dict[str, Any], folder: Path = _HERE) -> str:
+    """A page from its template in a folder, with our style and script in it."""
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
+        loader=jinja2.FileSystemLoader([folder, _HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

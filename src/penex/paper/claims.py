@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penex.lab.records import Json
 from penex.lab.tasks import find
+from penex.paper.printed import PRINTED
 from penex.report import tables
 from penex.report.results import METRICS, Metric, Results, Row
 from penex.report.statistics import Interval, mean_and_spread, paired_difference
@@ -39,16 +40,16 @@ class Claim:
 
 def claims(results: Results) -> Iterator[Claim]:
     """Every claim that a task's records bear on."""
-    task = find(results.task)
+    paper = PRINTED.get(results.task, {})
     trained = {row.loss: row for row in results.at(results.train_sizes[-1]) if row.done}
     rows = _sound(results)
     for loss in (*_BASELINES, "penex"):
-        if loss in trained and loss in task.paper:
-            yield _level(results.task, trained[loss], task.paper[loss]["accuracy"], loss in rows)
-    if "penex" not in rows or "penex" not in task.paper:
+        if loss in trained and loss in paper:
+            yield _level(results.task, trained[loss], paper[loss]["accuracy"], loss in rows)
+    if "penex" not in rows or "penex" not in paper:
         return
     for metric in (m for m in METRICS if m.name in _TABLE):
-        said = {loss: task.paper[loss][metric.name] for loss in task.paper}
+        said = {loss: column[metric.name] for loss, column in paper.items()}
         if "ce" in rows:
             yield _against(results.task, metric, rows["penex"], rows["ce"], said)
         others = [rows[loss] for loss in _BASELINES if loss in rows]

@@ -1,20 +1,20 @@
 """The paper's main table as comparisons, and what it says of its parameters as sweeps."""
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from penex.lab.compare import FIVE, Comparison
+from penex.lab.data.noise import Kind
+from penex.lab.errors import LabError
 from penex.lab.records import Record
 from penex.lab.runs import LossSpec, Run
-from penex.lab.tasks import Task, find
+from penex.lab.tasks import Task, find, placed
 from penex.lab.tuning.values import Tuned, tuned
+from penex.paper.printed import PRINTED, authors_of
 
 TABLE1 = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
+TUNABLE = FIVE[1:]  # of the table's losses, those with a parameter
 LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
 
 
@@ -66,7 +66,6 @@ _ALPHA = Sweep(
     "alpha needs little tuning",
 )
 _SMOKE_SIZES = {"cifar100": 100}  # one of each class; others train on forty
-_CLASSES = {"cifar-10-batches-py": 10, "cifar-100-python": 100}
 
 
 def sweeps() -> dict[str, tuple[Sweep, ...]]:
@@ -84,8 +83,8 @@ def _gap(name: str, *others: str) -> Sweep:
         others: more versions, with the numbers of their code.
     """
     task = find(name)
-    printed = task.paper["penex"]
-    theirs = task.tuned["ex_log_penalty"]
+    printed = PRINTED[name]["penex"]
+    ours, theirs = authors_of(name)["penex"], authors_of(name)["ex_log_penalty"]
     return Sweep(
         name,
         f"Where PENEX's gap may come from: {task.title}",
@@ -96,7 +95,7 @@ def _gap(name: str, *others: str) -> Sweep:
         "rho 1; ours is alpha."
         + (" The order and the lower bound of rho are those of the code." if others else ""),
         (
-            str(LossSpec("penex", dict(task.tuned["penex"]))),
+            str(LossSpec("penex", {**ours})),
             *others,
             str(LossSpec("ex_log_penalty", {**theirs})),
             str(LossSpec("ex_log_penalty", {"alpha": theirs["alpha"]})),
@@ -111,16 +110,14 @@ def authors(task: Task) -> tuple[str, ...]:
     >>> authors(find("cifar10"))[4]
     'penex:alpha=0.03'
     """
-    return tuple(str(LossSpec(name, dict(task.tuned.get(name, {})))) for name in LOSSES)
+    return tuple(str(LossSpec(name, {**authors_of(task.name).get(name, {})})) for name in LOSSES)
 
 
 def plan(
     names: tuple[str, ...],
     seeds: int,
     *,
-    data: Path | None = None,
     studies: Path | None = None,
-    smoke: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Comparison]:
     """The comparisons of the table, one a task.
@@ -128,32 +125,66 @@ def plan(
     Args:
         names: of tasks in `TABLE1`.
         seeds: how many.
-        data: the folder with the official files; None for the usual one.
         studies: the folder of all tasks whose studies give the values; None for the authors'.
-        smoke: True for one epoch on the stand-ins.
         say: gets a line for each value of a study, about its source.
     """
     comparisons = []
-    for name in names:
+    for task in map(find, names):
         sources: dict[str, str] = {}
-        task = _task(name, data)
-        losses = authors(task)
         if studies is not None:
             sources = {one.loss: one.source for one in _tuned(task, studies)}
-            losses = tuple(sources)
             for loss, source in sources.items():
-                say(f"{name}, {loss}: {source}")
-        comparisons.append(_comparison(task, losses, seeds, sources, smoke=smoke))
+                say(f"{task.name}, {loss}: {source}")
+        losses = tuple(sources) or authors(task)
+        comparisons.append(Comparison(task, losses, seeds, sources=sources))
     return comparisons
 
 
-def _task(name: str, data: Path | None) -> Task:
-    task = find(name)
-    return task if data is None else replace(task, collect=partial(task.collect, data))
+def varied(
+    comparison: Comparison,
+    *,
+    data: Path | None = None,
+    losses: tuple[str, ...] = (),
+    epochs: int | None = None,
+    train_size: int | None = None,
+    noise_kind: Kind | None = None,
+) -> Comparison:
+    """A comparison with something else than the paper has; what is not given stays.
+
+    Args:
+        comparison: the paper's.
+        data: the folder with the official files; None for the usual one.
+        losses: other ones.
+        epochs: how long to train.
+        train_size: how many training examples.
+        noise_kind: how the labels of a noisy task go wrong.
+    """
+    task, treatment = comparison.task, comparison.treatment
+    if data is not None:
+        task = placed(task, data)
+    if noise_kind is not None:
+        if task.label_noise is None:
+            raise LabError(f"--noise-kind is for --task cifar10_noisy; {task.name} has no noise.")
+        treatment = replace(treatment, label_noise=replace(task.label_noise, kind=noise_kind))
+    return replace(
+        comparison,
+        task=task,
+        losses=losses or comparison.losses,
+        train_sizes=(train_size,) if train_size is not None else (),
+        changes={"epochs": epochs} if epochs is not None else {},
+        treatment=treatment,
+    )
+
+
+def smoke(comparison: Comparison, data: Path) -> Comparison:
+    """A comparison for one epoch on the stand-ins in a folder."""
+    size = _SMOKE_SIZES.get(comparison.task.name, 40)
+    return varied(comparison, data=data, epochs=1, train_size=size)
 
 
 def _tuned(task: Task, studies: Path) -> list[Tuned]:
-    return tuned(task, LOSSES, Comparison(task, ("ce",), 1).runs(), None, studies / task.name)
+    like = Comparison(task, ("ce",), 1).runs()
+    return tuned(task, LOSSES, like, None, studies / task.name, authors_of(task.name))
 
 
 def studied(name: str, studies: Path) -> Sweep | None:
@@ -167,7 +198,7 @@ def studied(name: str, studies: Path) -> Sweep | None:
     pairs = [
         (theirs, one)
         for loss, theirs, one in zip(LOSSES, authors(task), _tuned(task, studies), strict=True)
-        if loss in task.tuned and one.from_study and one.loss != theirs
+        if loss in authors_of(name) and one.from_study and one.loss != theirs
     ]
     if not pairs:
         return None
@@ -181,47 +212,11 @@ def studied(name: str, studies: Path) -> Sweep | None:
     )
 
 
-def plan_sweep(
-    sweep: Sweep, seeds: int, *, data: Path | None = None, smoke: bool = False
-) -> Comparison:
-    """A sweep as a comparison; the arguments are those of `plan`."""
-    return _comparison(_task(sweep.task, data), sweep.losses, seeds, sweep.sources, smoke=smoke)
-
-
-def _comparison(
-    task: Task, losses: tuple[str, ...], seeds: int, sources: dict[str, str], *, smoke: bool
-) -> Comparison:
-    sizes = (_SMOKE_SIZES.get(task.name, 40),) if smoke else ()
-    changes = {"epochs": 1} if smoke else {}
-    return Comparison(task, losses, seeds, sizes, changes, sources=sources)
+def plan_sweep(sweep: Sweep, seeds: int) -> Comparison:
+    """A sweep as a comparison."""
+    return Comparison(find(sweep.task), sweep.losses, seeds, sources=sweep.sources)
 
 
 def missing(comparison: Comparison, out: Path) -> list[Run]:
     """The runs of a comparison that are not there."""
     return [run for run in comparison.runs() if not Record.of(out, run.config).is_done]
-
-
-def write_stand_ins(folder: Path) -> None:
-    """Tiny files of noise in the official formats, for every task of the table."""
-    random = np.random.default_rng(0)
-
-    def cifar(path: Path, count: int, label: str, classes: int) -> None:
-        content = {
-            "data": random.integers(0, 256, (count, 3072), dtype=np.uint8),
-            label: [k % classes for k in range(count)],
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pickle.dumps(content, protocol=2))
-
-    ten, hundred = (folder / name for name in _CLASSES)
-    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
-        cifar(ten / name, 20, "labels", 10)
-    cifar(hundred / "train", 200, "fine_labels", 100)
-    cifar(hundred / "test", 100, "fine_labels", 100)
-    meta = {"fine_label_names": [f"class {k}" for k in range(100)]}
-    (hundred / "meta").write_bytes(pickle.dumps(meta, protocol=2))
-    arrays = {}
-    for part, count in (("train", 54), ("val", 9), ("test", 36)):
-        arrays[f"{part}_images"] = random.integers(0, 256, (count, 28, 28, 3), dtype=np.uint8)
-        arrays[f"{part}_labels"] = (np.arange(count) % 9).astype(np.uint8)[:, None]
-    np.savez_compressed(folder / "pathmnist.npz", allow_pickle=False, **arrays)

@@ -3,17 +3,19 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import penex
 from penex.lab import files
-from penex.lab.reproduction import Sweep
 from penex.lab.tasks import find
-from penex.report import claims, sweeps, tables, words
+from penex.paper import claims, sweeps
+from penex.paper.plan import Sweep
+from penex.paper.printed import PRINTED
+from penex.report import tables, words
 from penex.report.page import render
-from penex.report.results import METRIC, Metric, Results, Row
+from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread
 
 NAME = "table1"
@@ -91,7 +93,7 @@ def block(results: Results) -> Block:
     """A task's part of the table."""
     rows = results.at(results.train_sizes[-1])
     best = tables.winners(rows)
-    paper = find(results.task).paper
+    paper = PRINTED.get(results.task, {})
     return Block(
         results.task,
         find(results.task).title,
@@ -105,18 +107,17 @@ def _cell(
     row: Row,
     name: str,
     sign: int,
-    paper: object,
+    paper: Mapping[str, Mapping[str, float]],
     best: set[tuple[str, str]],
 ) -> Cell:
-    metric: Metric = METRIC[name]
-    mean, spread = mean_and_spread(list(row.values(metric.name).values()))
-    bootstrap = mean_and_spread(list(row.spreads(metric.name).values()))[0]
+    mean, spread = mean_and_spread(list(row.values(name).values()))
+    bootstrap = mean_and_spread(list(row.spreads(name).values()))[0]
     note = ""
-    if row.broken(metric.name):
+    if row.broken(name):
         note = "not finite"
     elif math.isnan(mean):
         note = "diverged" if row.diverged else "missing"
-    said = paper.get(row.loss, {}).get(name) if isinstance(paper, dict) else None
+    said = paper.get(row.loss, {}).get(name)
     return Cell(
         sign * mean,
         spread,
@@ -268,6 +269,7 @@ def write(
             ],
             "command": command,
         },
+        Path(__file__).parent,
     )
     content = {
         f"{NAME}.md": markdown(blocks, command),

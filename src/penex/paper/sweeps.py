@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penex.lab.reproduction import Sweep
+from penex.paper.plan import Sweep
 from penex.report import tables, words
 from penex.report.results import METRIC, Results, Row
 from penex.report.statistics import Interval, paired_difference

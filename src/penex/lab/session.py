@@ -1,0 +1,178 @@
+"""What surrounds training, whoever asks for it: device, progress, trackers, a clean stop."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, TextIO
+
+import torch
+
+from penex.lab import environment
+from penex.lab.engine import ranks
+from penex.lab.errors import LabError
+from penex.lab.records import Json, Record
+from penex.lab.runs import Run
+from penex.lab.sinks import Tracker
+from penex.lab.stop import stoppable
+from penex.lab.training import Hooks
+
+_LINE_SECONDS = 10.0
+_MOST_PACKED = 1000
+
+
+class Watcher(Protocol):
+    """Someone who is told how a set of runs goes on."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def begin(self, run: Run, epochs: int) -> None:
+        """A run starts, or goes on after some epochs."""
+
+    def epoch(self, run: Run, line: Json) -> None:
+        """A run finished an epoch."""
+
+    def done(self, run: Run, record: Record, reused: bool) -> None:
+        """A run is over, or was already."""
+
+    def say(self, text: str) -> None:
+        """Say something beside the progress."""
+
+
+class Silent:
+    """The watcher of the processes that do not write."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self, run: Run, epochs: int) -> None:
+        """Nothing."""
+
+    def epoch(self, run: Run, line: Json) -> None:
+        """Nothing."""
+
+    def done(self, run: Run, record: Record, reused: bool) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+class Lines(Silent):
+    """Progress as plain lines, for logs: one a run, and one now and then while runs train."""
+
+    def __init__(self, total: int, file: TextIO) -> None:
+        self.total, self.file = total, file
+        self.number, self.reused, self.spoke = 0, 0, time.monotonic()
+        self.training = 0  # more than one is a pack
+
+    def __exit__(self, *_: object) -> None:
+        if self.reused:
+            self.say(f"{self.reused} of {self.total} runs were there already.")
+
+    def begin(self, run: Run, epochs: int) -> None:
+        """Say that a run is resumed."""
+        self.spoke = time.monotonic()
+        self.training += 1
+        if epochs:
+            place = self.number + self.training
+            self.say(f"[{place}/{self.total}] {name_of(run)}: resumed after epoch {epochs}")
+
+    def epoch(self, run: Run, line: Json) -> None:
+        """Say where a run is, or the pack that it is part of, if nothing was said for a while."""
+        if time.monotonic() - self.spoke >= _LINE_SECONDS:
+            together = f", {self.training} runs packed" if self.training > 1 else ""
+            place = f"[{self.number + 1}/{self.total}]"
+            self.say(f"{place} {name_of(run)}{together}: {_progress(run, line)}")
+
+    def done(self, run: Run, record: Record, reused: bool) -> None:
+        """Say how a run ended, if it was trained now."""
+        self.number += 1
+        self.training -= not reused
+        if reused:
+            self.reused += 1
+        else:
+            self.say(f"[{self.number}/{self.total}] {name_of(run)}: {_ending(record)}")
+
+    def say(self, text: str) -> None:
+        """Say it in a line of its own."""
+        print(text, file=self.file, flush=True)
+        self.spoke = time.monotonic()
+
+
+def name_of(run: Run) -> str:
+    """A run in a few words."""
+    return f"{run.task.name} {run.loss} n={run.train_size} seed {run.seed}"
+
+
+def _progress(run: Run, line: Json) -> str:
+    accuracy = line["validation"]["accuracy"]
+    return f"epoch {line['epoch']}/{run.recipe.epochs}, validation accuracy {accuracy:.4f}"
+
+
+def _ending(record: Record) -> str:
+    done = record.done()
+    if done["status"] == "diverged":
+        return f"diverged: {done['reason']}"
+    test = done["test"]
+    accuracy, entropy = test["accuracy"], test["cross_entropy"]
+    shown = "not finite" if entropy is None else f"{entropy:.4f}"
+    return f"accuracy {accuracy:.4f}, cross-entropy {shown}, {done['wall_time']:.1f} s"
+
+
+def pack_size(text: str) -> int | None:
+    """What --pack says: None is auto."""
+    if text in ("auto", "off"):
+        return None if text == "auto" else 1
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_PACKED:
+        raise LabError(f"--pack is auto, off, or a number from 1 to {_MOST_PACKED}; got {text!r}.")
+    return int(text)
+
+
+class Session(NamedTuple):
+    """What a command that trains needs."""
+
+    device: torch.device
+    hooks: Hooks
+    done: Callable[[Run, Record, bool], None]
+    say: Callable[[str], None]
+
+
+@contextlib.contextmanager
+def open_session(
+    watcher: Watcher, device: str, out: Path, save_seconds: float, track: str | None = None
+) -> Iterator[Session]:
+    """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C."""
+    tracker = Tracker(track, out)
+    place = environment.device_of(device)
+
+    def begin(run: Run, epochs: int) -> None:
+        tracker.begin(run.config)
+        watch.begin(run, epochs)
+
+    def epoch(run: Run, line: Json) -> None:
+        tracker.epoch(run.config, line)
+        watch.epoch(run, line)
+
+    def done(run: Run, record: Record, reused: bool) -> None:
+        tracker.end(run.config)
+        watch.done(run, record, reused)
+
+    with (
+        ranks.joined(place),
+        watcher as watch,
+        stoppable() as stop,
+        contextlib.closing(tracker),
+    ):
+        yield Session(place, Hooks(begin, epoch, stop, save_seconds), done, watch.say)

@@ -1,0 +1,1 @@
+"""One paper: its numbers, and what our records say of them."""

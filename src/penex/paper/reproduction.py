@@ -1,0 +1,273 @@
+"""What `penex reproduce` does: train what is missing, show it beside the paper's."""
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from penex.lab import files
+from penex.lab.compare import LISTING, Comparison, Listing, compare, listing_of
+from penex.lab.data.noise import Kind
+from penex.lab.errors import LabError, unknown, writes
+from penex.lab.records import Record
+from penex.lab.runs import Run
+from penex.lab.scores import slim
+from penex.lab.session import Watcher, open_session, pack_size
+from penex.paper import plan, sweeps, tables
+from penex.paper.plan import TABLE1, Sweep
+from penex.paper.standins import write_stand_ins
+from penex.report import results
+from penex.report.results import Results
+
+WHAT = ("table1", "rho", "alpha", "gap", "tuned")
+SEEDS = 5
+
+_Found = list[tuple[Sweep | None, Results]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be made again, and how.
+
+    Attributes:
+        what: one of `WHAT`.
+        command: how the user asked for it, for the record.
+        watch: (number of runs) -> who is told how they go on.
+        task: which of its tasks.
+        losses: for table1, others than the paper's five and our two.
+        seeds: how many; the paper has one.
+        tuned: fill table1 with the values of our own studies, where there are some.
+        authors: take the authors' values, as it does unless told otherwise.
+        read_only: train nothing.
+        smoke: try all of it on tiny files of noise, in a folder that is gone afterwards.
+        epochs: how long to train; the task's number unless given.
+        train_size: how many training examples; the task's number unless given.
+        noise_kind: how the labels of a noisy task go wrong; the task's way unless given.
+        data: the folder with the official files.
+        out: the folder for records.
+        slim: a folder for the small form of each record that is finished.
+        device: where to train.
+        save_seconds: how often to save a checkpoint.
+        pack: how many models to train at once, as on the command line.
+    """
+
+    what: str
+    command: str
+    watch: Callable[[int], Watcher]
+    task: tuple[str, ...] = TABLE1
+    losses: tuple[str, ...] = ()
+    seeds: int = SEEDS
+    tuned: bool = False
+    authors: bool = False
+    read_only: bool = False
+    smoke: bool = False
+    epochs: int | None = None
+    train_size: int | None = None
+    noise_kind: Kind | None = None
+    data: Path | None = None
+    out: Path = Path("runs")
+    slim: Path | None = None
+    device: str = "auto"
+    save_seconds: float = 60.0
+    pack: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.what != "table1" and (self.tuned or self.authors or self.losses):
+            raise LabError(f"--tuned, --authors and --losses are for table1; this is {self.what}.")
+        if self.what == "tuned" and self.smoke:
+            raise LabError("tuned cannot be tried with --smoke: it takes what studies found.")
+        if self.tuned + self.authors + bool(self.losses) > 1:
+            raise LabError("Choose one of --tuned, --authors and --losses.")
+        for name in self.task:
+            if name not in TABLE1:
+                raise unknown("task", name, TABLE1)
+        if len(set(self.task)) < len(self.task):
+            raise LabError("A task is there twice: name each once.")
+        if self.slim is not None and self.slim.resolve() == self.out.resolve():
+            raise LabError("--slim must be another folder than --out, which has the whole records.")
+
+
+def reproduce(request: Request) -> None:
+    """Read the records, train what is missing, print it beside the paper's, write it."""
+    with tempfile.TemporaryDirectory() as name:
+        if request.smoke:
+            data = Path(name) / "data"
+            write_stand_ins(data)
+            request = replace(request, seeds=2, read_only=False, out=Path(name) / "runs", slim=None)
+            planned = [(sweep, plan.smoke(one, data)) for sweep, one in _planned(request)]
+        else:
+            planned = [(sweep, _varied(request, one)) for sweep, one in _planned(request)]
+        if not request.read_only:  # what is missing of the data is said now
+            for _, comparison in planned:
+                if plan.missing(comparison, request.out):
+                    comparison.task.collect()
+        found = [(sweep, _carried_out(request, one)) for sweep, one in planned]
+        written = _shown(request, [(sweep, one) for sweep, one in found if one is not None])
+    if written and request.smoke:
+        print(f"\nAll of it works. What it wrote is gone: {written}. The numbers mean nothing.")
+    elif written:
+        print(f"\nIn {request.out}: {written}.")
+
+
+def _file(what: str) -> str:
+    """The file in a task's folder that lists the runs."""
+    return LISTING if what == "table1" else f"{what}.json"
+
+
+def _planned(request: Request) -> list[tuple[Sweep | None, Comparison]]:
+    """The comparisons, each with the sweep that it is part of."""
+    if request.what == "table1":
+        studies = request.out if request.tuned else None
+        say = partial(print, file=sys.stderr)
+        every = plan.plan(request.task, request.seeds, studies=studies, say=say)
+        return [(None, comparison) for comparison in every]
+    return [(one, plan.plan_sweep(one, request.seeds)) for one in _sweeps(request)]
+
+
+def _varied(request: Request, comparison: Comparison) -> Comparison:
+    return plan.varied(
+        comparison,
+        data=request.data,
+        losses=request.losses,
+        epochs=request.epochs,
+        train_size=request.train_size,
+        noise_kind=request.noise_kind,
+    )
+
+
+def _sweeps(request: Request) -> list[Sweep]:
+    """The sweeps of that name; a sentence if a task that was asked for has none."""
+    name, tasks, out = request.what, request.task, request.out
+    every = plan.sweeps().get(name, ())
+    if name == "tuned":
+        every = tuple(one for task in tasks if (one := plan.studied(task, out)) is not None)
+    found = [sweep for sweep in every if sweep.task in tasks]
+    none = [task for task in tasks if task not in {sweep.task for sweep in found}]
+    if none and (tasks != TABLE1 or not found):
+        if name == "tuned":
+            raise LabError(
+                f"No study of {', '.join(none)} in {out} has another value than the authors': "
+                "penex tune TASK --all makes studies."
+            )
+        raise LabError(f"{name} is about {', '.join(sweep.task for sweep in every)}.")
+    return found
+
+
+def _carried_out(request: Request, comparison: Comparison) -> Results | None:
+    """The results of a comparison whose missing runs are trained, unless it is only to be read.
+
+    None, and a line about it, if there is nothing to read.
+    """
+    out, every = request.out, comparison.runs()
+    left = len(plan.missing(comparison, out))
+    if left and not request.read_only:
+        print(f"{comparison.task.name}: {left} of {len(every)} runs to train", file=sys.stderr)
+        watcher = request.watch(len(every))
+        with open_session(watcher, request.device, out, request.save_seconds) as session:
+
+            def done(run: Run, record: Record, reused: bool) -> None:
+                session.done(run, record, reused)
+                _keep(request, run, record)
+
+            compare(
+                comparison,
+                out,
+                session.device,
+                command=request.command,
+                hooks=session.hooks,
+                done=done,
+                pack=pack_size(request.pack),
+                name=_file(request.what),
+            )
+    elif left == len(every):
+        print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
+        return None
+    else:
+        for run in every:
+            if (record := Record.of(out, run.config)).is_done:
+                _keep(request, run, record)
+    listing = _listing(request, comparison, request.what)
+    if request.slim is not None and writes():
+        place = _small_folder(request, comparison.task.name) / _file(request.what)
+        files.write_json(place, {**listing, "command": portable(listing["command"])})
+    return results.load(out / comparison.task.name, listing)
+
+
+def _small_folder(request: Request, task: str) -> Path:
+    """Where the small form of a task lies; under other noise it is not the table's."""
+    assert request.slim is not None
+    kind = request.noise_kind
+    return request.slim / (task if kind in (None, "flip") else f"{task}_{kind}")
+
+
+def _keep(request: Request, run: Run, record: Record) -> None:
+    """Write the small form of a record; the scores of single examples for the first seed only."""
+    if request.slim is not None and writes():
+        folder = record.folder.relative_to(request.out / run.task.name)
+        slim(record, _small_folder(request, run.task.name) / folder, scores=run.seed == 0)
+
+
+def portable(command: str) -> str:
+    """A command with the folders of one machine left open.
+
+    >>> portable("penex reproduce table1 --data '/of mine/x' --seeds 3 --slim=results")
+    'penex reproduce table1 --data FOLDER --seeds 3 --slim=FOLDER'
+    """
+    return re.sub(r"(--(?:data|out|slim)[ =])('[^']*'|\S+)", r"\1FOLDER", command)
+
+
+def _listing(request: Request, comparison: Comparison, what: str) -> Listing:
+    """The runs of a comparison, with the command that trained them."""
+    listing = listing_of(comparison, request.out, request.command)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        path = request.out / comparison.task.name / _file(what)
+        listing["command"] = str(json.loads(path.read_text())["command"])
+    return listing
+
+
+def _shown(request: Request, found: _Found) -> str:
+    """Print the tables and write them; the names of the files."""
+    if not found:
+        raise LabError(f"There are no records of this in {request.out}.")
+    if not writes():
+        return ""
+    try:
+        if request.what == "table1":
+            return _table1(request, [one for _, one in found])
+        swept = [(sweep, one) for sweep, one in found if sweep is not None]
+        print(sweeps.text(swept))
+        chapter = "\n\n".join(sweeps.chapter(swept)) + "\n"
+        files.write_text(request.out / f"{request.what}.md", chapter)
+        return f"{request.what}.md"
+    except ModuleNotFoundError as error:
+        print(f"All is trained; to show the rest needs {error.name}: pip install 'penex[lab]'.")
+        return ""
+
+
+def _table1(request: Request, found: list[Results]) -> str:
+    print(tables.text([tables.block(one) for one in found]))
+    swept = list(_all_swept(request, {one.task for one in found}))
+    written = tables.write(request.out, found, request.command, swept)
+    return ", ".join(path.name for path in written)
+
+
+def _all_swept(request: Request, tasks: set[str]) -> Iterator[tuple[Sweep, Results]]:
+    """What there is of every sweep on some tasks: records of more than the first version."""
+    planned = [
+        (name, one) for name, every in plan.sweeps().items() for one in every if one.task in tasks
+    ]
+    try:
+        studies = [plan.studied(task, request.out) for task in TABLE1 if task in tasks]
+        planned += [("tuned", one) for one in studies if one is not None]
+    except LabError as error:
+        print(f"Our studies are left out: {error}", file=sys.stderr)
+    for name, sweep in planned:
+        comparison = plan.plan_sweep(sweep, request.seeds)
+        one = results.load(request.out / sweep.task, _listing(request, comparison, name))
+        if sum(bool(row.done) for row in one.rows) > 1:
+            yield sweep, one

@@ -1,0 +1,32 @@
+"""Tiny files of noise in the official formats, to try everything on."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+
+def write_stand_ins(folder: Path) -> None:
+    """Write them for every task of the main table."""
+    random = np.random.default_rng(0)
+
+    def cifar(path: Path, count: int, label: str, classes: int) -> None:
+        content = {
+            "data": random.integers(0, 256, (count, 3072), dtype=np.uint8),
+            label: [k % classes for k in range(count)],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(content, protocol=2))
+
+    ten, hundred = folder / "cifar-10-batches-py", folder / "cifar-100-python"
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        cifar(ten / name, 20, "labels", 10)
+    cifar(hundred / "train", 200, "fine_labels", 100)
+    cifar(hundred / "test", 100, "fine_labels", 100)
+    meta = {"fine_label_names": [f"class {k}" for k in range(100)]}
+    (hundred / "meta").write_bytes(pickle.dumps(meta, protocol=2))
+    arrays = {}
+    for part, count in (("train", 54), ("val", 9), ("test", 36)):
+        arrays[f"{part}_images"] = random.integers(0, 256, (count, 28, 28, 3), dtype=np.uint8)
+        arrays[f"{part}_labels"] = (np.arange(count) % 9).astype(np.uint8)[:, None]
+    np.savez_compressed(folder / "pathmnist.npz", allow_pickle=False, **arrays)

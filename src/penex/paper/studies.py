@@ -1,0 +1,140 @@
+"""What `penex tune` does: the paper's protocol on any task, and what is shown of it."""
+
+import contextlib
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penex.lab import tuning
+from penex.lab.errors import Interrupted, LabError
+from penex.lab.records import Record
+from penex.lab.scores import slim
+from penex.lab.session import Watcher, open_session, pack_size
+from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.storage import JOURNAL, open_storage, trouble
+from penex.lab.tuning.study import Progress, all_studies
+from penex.paper.plan import TUNABLE
+from penex.paper.printed import authors_of
+from penex.report import studies
+
+
+@dataclass(frozen=True)
+class Way:
+    """How studies are carried out.
+
+    Attributes:
+        command: how the user asked for it, for the page.
+        watch: (number of runs) -> who is told how they go on.
+        out: the folder for records.
+        storage: the URL of a database; None for a journal in the task's folder.
+        slim: a folder for the journal and small records of each study's best and worst trial.
+        minutes: when to stop; the same command goes on then.
+        device: where to train.
+        save_seconds: how often to save a checkpoint.
+        pack: how many models to train at once, as on the command line.
+    """
+
+    command: str
+    watch: Callable[[int], Watcher]
+    out: Path = Path("runs")
+    storage: str | None = None
+    slim: Path | None = None
+    minutes: float = math.inf
+    device: str = "auto"
+    save_seconds: float = 30.0
+    pack: str = "auto"
+
+    def __post_init__(self) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise LabError("Tuning trains many models in one process: start it without torchrun.")
+        if not self.minutes > 0:
+            raise LabError(f"--minutes must be a number above 0; got {self.minutes}.")
+        if self.slim is not None and self.storage is not None:
+            raise LabError("--slim keeps the journal, and with --storage there is none.")
+        if self.slim is not None and self.slim.resolve() == self.out.resolve():
+            raise LabError("--slim must be another folder than --out, which has the whole records.")
+
+
+def losses_of(loss: tuple[str, ...], every: bool) -> tuple[str, ...]:
+    """The losses that --loss and --all mean."""
+    if every == bool(loss):
+        raise LabError("Say what to tune: --loss penex, or --all; not both.")
+    return TUNABLE if every else loss
+
+
+def tune(what: Tuning, way: Way) -> None:
+    """Carry out studies, or what is left of them; print what came out, write the page."""
+    task, out = what.task.name, way.out
+    place = open_storage(way.storage, out / task)
+    began = time.monotonic()
+    end = began + 60 * way.minutes
+    done_before: list[int] = []
+
+    def told(stand: list[Progress]) -> None:
+        finished = sum(one.finished for one in stand)
+        done_before[:] = done_before or [finished]
+        left = sum(max(one.wanted - one.finished, 0) for one in stand)
+        now = finished - done_before[0]
+        session.say("\n".join(_line(one) for one in stand))
+        if now and left:
+            session.say(f"about {(time.monotonic() - began) / now * left:.0f} s left")
+        if way.slim is not None:
+            _keep(all_studies(place, task), out, way.slim, task)
+
+    with contextlib.closing(place), trouble(place):
+        watcher = way.watch(what.trials * len(what.losses))
+        with open_session(watcher, way.device, out, way.save_seconds) as session:
+            asked = session.hooks.stop
+            try:
+                found = tuning.tune(
+                    what,
+                    place,
+                    out,
+                    session.device,
+                    hooks=replace(session.hooks, stop=lambda: asked() or time.monotonic() > end),
+                    done=session.done,
+                    told=told,
+                    pack=pack_size(way.pack),
+                )
+            except Interrupted:
+                if asked():
+                    raise
+                session.say(f"Stopped in time. To go on: {way.command}")
+                return
+        authors = authors_of(task)
+        results = {
+            loss: studies.load(study, loss, out, authors.get(loss, {}))
+            for loss, study in {**all_studies(place, task), **found}.items()
+        }
+    try:
+        written = f"Page: {studies.write(out / task, task, list(results.values()), way.command)}."
+    except ModuleNotFoundError as error:
+        written = f"The page needs {error.name}: pip install 'penex[lab]'."
+    print(studies.text([results[loss] for loss in found]))
+    print(f"\n{time.monotonic() - began:.0f} s. {written} Studies: {place.shown}")
+
+
+def _line(one: Progress) -> str:
+    """How a study stands, in a line."""
+    best = ", ".join(f"{name} {value:.4g}" for name, value in one.best.items())
+    text = f"{one.loss}: {one.finished} of {max(one.wanted, one.finished)} trials"
+    text += f", {one.running} running" if one.running else ""
+    text += f", {one.failed} failed" if one.failed else ""
+    return f"{text}; best so far {best} ({one.value:.4f})" if best else text
+
+
+def _keep(found: dict[str, Any], out: Path, target: Path, task: str) -> None:
+    """Copy the journal, and small records of each study's best and worst."""
+    (target / task).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(out / task / JOURNAL, target / task / JOURNAL)
+    for study in found.values():
+        trials = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
+        trials.sort(key=lambda trial: (trial.value, trial.number))
+        for folder in {trial.user_attrs["record"] for trial in (*trials[:1], *trials[-1:])}:
+            if Record(out / folder).is_done:
+                slim(Record(out / folder), target / folder, scores=False)
