@@ -32,28 +32,11 @@ _Found = list[tuple[Sweep | None, Results]]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be made again, and how.
+    """What is to be made again, and how: the options of `penex reproduce`, and two things more.
 
     Attributes:
-        what: one of `WHAT`.
         command: how the user asked for it, for the record.
         watch: (number of runs) -> who is told how they go on.
-        task: which of its tasks.
-        losses: for table1, others than the paper's five and our two.
-        seeds: how many; the paper has one.
-        tuned: fill table1 with the values of our own studies, where there are some.
-        authors: take the authors' values, as it does unless told otherwise.
-        read_only: train nothing.
-        smoke: try all of it on tiny files of noise, in a folder that is gone afterwards.
-        epochs: how long to train; the task's number unless given.
-        train_size: how many training examples; the task's number unless given.
-        noise_kind: how the labels of a noisy task go wrong; the task's way unless given.
-        data: the folder with the official files.
-        out: the folder for records.
-        slim: a folder for the small form of each record that is finished.
-        device: where to train.
-        save_seconds: how often to save a checkpoint.
-        pack: how many models to train at once, as on the command line.
     """
 
     what: str

@@ -25,18 +25,11 @@ from penex.report import studies
 
 @dataclass(frozen=True)
 class Way:
-    """How studies are carried out.
+    """How studies are carried out: options of `penex tune`, and two things more.
 
     Attributes:
         command: how the user asked for it, for the page.
         watch: (number of runs) -> who is told how they go on.
-        out: the folder for records.
-        storage: the URL of a database; None for a journal in the task's folder.
-        slim: a folder for the journal and small records of each study's best and worst trial.
-        minutes: when to stop; the same command goes on then.
-        device: where to train.
-        save_seconds: how often to save a checkpoint.
-        pack: how many models to train at once, as on the command line.
     """
 
     command: str
