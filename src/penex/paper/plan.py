@@ -1,15 +1,13 @@
 """The paper's main table as comparisons, and what it says of its parameters as sweeps."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penex.lab.compare import FIVE, Comparison
-from penex.lab.data.noise import Kind
-from penex.lab.errors import LabError
 from penex.lab.records import Record
 from penex.lab.runs import LossSpec, Run
-from penex.lab.tasks import Task, find, placed
+from penex.lab.tasks import Task, find
 from penex.lab.tuning.values import Tuned, tuned
 from penex.paper.printed import PRINTED, authors_of
 
@@ -65,7 +63,6 @@ _ALPHA = Sweep(
     tuple(f"penex:alpha={alpha}" for alpha in (0.085, 1e-5, 0.01, 0.03, 0.2, 0.4)),
     "alpha needs little tuning",
 )
-_SMOKE_SIZES = {"cifar100": 100}  # one of each class; others train on forty
 
 
 def sweeps() -> dict[str, tuple[Sweep, ...]]:
@@ -138,48 +135,6 @@ def plan(
         losses = tuple(sources) or authors(task)
         comparisons.append(Comparison(task, losses, seeds, sources=sources))
     return comparisons
-
-
-def varied(
-    comparison: Comparison,
-    *,
-    data: Path | None = None,
-    losses: tuple[str, ...] = (),
-    epochs: int | None = None,
-    train_size: int | None = None,
-    noise_kind: Kind | None = None,
-) -> Comparison:
-    """A comparison with something else than the paper has; what is not given stays.
-
-    Args:
-        comparison: the paper's.
-        data: the folder with the official files; None for the usual one.
-        losses: other ones.
-        epochs: how long to train.
-        train_size: how many training examples.
-        noise_kind: how the labels of a noisy task go wrong.
-    """
-    task, treatment = comparison.task, comparison.treatment
-    if data is not None:
-        task = placed(task, data)
-    if noise_kind is not None:
-        if task.label_noise is None:
-            raise LabError(f"--noise-kind is for --task cifar10_noisy; {task.name} has no noise.")
-        treatment = replace(treatment, label_noise=replace(task.label_noise, kind=noise_kind))
-    return replace(
-        comparison,
-        task=task,
-        losses=losses or comparison.losses,
-        train_sizes=(train_size,) if train_size is not None else (),
-        changes={"epochs": epochs} if epochs is not None else {},
-        treatment=treatment,
-    )
-
-
-def smoke(comparison: Comparison, data: Path) -> Comparison:
-    """A comparison for one epoch on the stand-ins in a folder."""
-    size = _SMOKE_SIZES.get(comparison.task.name, 40)
-    return varied(comparison, data=data, epochs=1, train_size=size)
 
 
 def _tuned(task: Task, studies: Path) -> list[Tuned]:
