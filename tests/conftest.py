@@ -1,5 +1,7 @@
 """Settings shared by all tests."""
 
+from pathlib import Path
+
 import hypothesis
 import pytest
 import torch
@@ -16,3 +18,10 @@ torch.set_num_threads(1)
 def same_numbers_in_any_order() -> None:
     """A test that draws from torch's global generator draws the same wherever it runs."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A test never reads or fills the cache of whoever runs it."""
+    monkeypatch.setenv("PENEX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"

@@ -31,3 +31,24 @@ def write_folder(root: Path, classes: int, count: int) -> Path:
     for label in range(classes):
         write_class(root / f"class {label}", label, count)
     return root
+
+
+def write_odd_folder(root: Path) -> Path:
+    """Twelve classes, one of them empty, with everything that lies in such folders."""
+    write_folder(root, 11, 6)
+    (root / "class empty").mkdir()
+    first = root / "class 0"
+    (first / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image follows")
+    (first / "nothing.png").write_bytes(b"")
+    (first / "notes.txt").write_text("not an image")
+    (first / ".hidden.png").write_bytes(b"x")
+    picture(0, 50).convert("L").save(first / "grey.png")
+    picture(0, 51).convert("P").save(first / "palette.png")
+    picture(0, 52).convert("CMYK").save(first / "cmyk.jpg")
+    transparent = picture(0, 53).convert("RGBA")
+    transparent.putalpha(128)
+    transparent.save(first / "alpha.png")
+    Image.new("RGB", (1, 1), "red").save(first / "pixel.png")
+    Image.new("RGB", (10_000, 7), "red").save(first / "wide.png")
+    Image.fromarray(np.full((30, 20), 40_000, dtype=np.uint16)).save(first / "sixteen.png")
+    return root

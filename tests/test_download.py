@@ -7,13 +7,13 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from penex import cli
-from penex.lab.data import catalogue, download
+from penex.lab.data import archives, catalogue, download
 from penex.lab.data.catalogue import Official
 from penex.lab.errors import LabError
 
@@ -134,9 +134,40 @@ def test_a_server_that_says_no_is_one_sentence(site: Site, tmp_path: Path) -> No
         download.get(wanted, tmp_path, quiet)
 
 
-def test_no_network_is_one_sentence(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="Without a network, put the file there yourself"):
-        download.fetch("http://127.0.0.1:9/x", tmp_path / "x", quiet)
+def test_no_network_says_where_the_file_goes_and_how_it_is_known(
+    site: Site, tmp_path: Path
+) -> None:
+    wanted = replace(entry(site, b"x"), url="http://127.0.0.1:9/x")
+    with pytest.raises(LabError) as refused:
+        download.get(wanted, tmp_path, quiet)
+    assert str(tmp_path / "set.tar.gz") in str(refused.value)
+    assert str(wanted.md5) in str(refused.value)
+    assert str(refused.value).count("\n") == 0
+
+
+def test_what_lies_beside_the_set_stays(site: Site, tmp_path: Path) -> None:
+    """An archive that holds more than its set must not write over what is there."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tape:
+        for name in ("set/a", "mine/a"):
+            info = tarfile.TarInfo(name)
+            info.size = 1
+            tape.addfile(info, io.BytesIO(b"1"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "b").write_bytes(b"2")
+    download.get(entry(site, buffer.getvalue()), tmp_path, quiet)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["b"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "set", "set.tar.gz"}
+
+
+def test_a_mistyped_name_gets_one_line_with_a_suggestion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["data", "get", "cifar1", "--root", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert "'cifar10'" in said
+    assert len(said) < 120
 
 
 def test_a_member_outside_refuses_the_archive(site: Site, tmp_path: Path) -> None:
@@ -147,7 +178,7 @@ def test_a_member_outside_refuses_the_archive(site: Site, tmp_path: Path) -> Non
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "x.zip").write_bytes(buffer.getvalue())
     with pytest.raises(LabError, match="would be written outside"):
-        download.extract(tmp_path / "in" / "x.zip", tmp_path / "in")
+        archives.extract(tmp_path / "in" / "x.zip", "set", tmp_path / "in")
     assert [p.name for p in (tmp_path / "in").iterdir()] == ["x.zip"]
     assert not (tmp_path / "escaped").exists()
 

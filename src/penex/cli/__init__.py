@@ -9,6 +9,7 @@ import tyro
 
 from penex.cli import training
 from penex.cli.benchmarking import bench
+from penex.cli.caching import cache
 from penex.cli.reading import data
 from penex.cli.reporting import report
 from penex.cli.reproducing import reproduce
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "predict": predict,
     "export": export,
     "data": data,
+    "cache": cache,
     "bench": bench,
     "reproduce": reproduce,
     "doctor": doctor,

@@ -74,6 +74,7 @@ class DataOptions:
             MedMNIST files.
         image_size: the side of the square that images are brought to.
         label_column: the column of a .csv that holds the class.
+        allow_large: take a compressed file though it becomes much larger.
         model: cnn, resnet18, mlp, or your own as module:factory, called with the shape of an input
             and the number of classes.
         label_noise: the share of labels to make wrong on purpose.
@@ -85,6 +86,7 @@ class DataOptions:
     data: Annotated[Path | None, hinted("PATH")] = None
     image_size: Annotated[int | None, hinted("PIXELS", "(default: 32 or 64, by the files)")] = None
     label_column: Annotated[str | None, hinted("NAME")] = None
+    allow_large: bool = False
     model: Annotated[str | None, hinted("MODEL", "(default: by the task or the data)")] = None
     label_noise: Annotated[float | None, hinted("RATE")] = None
     noise_kind: Annotated[Kind | None, hinted("flip|resample", "(default: flip)")] = None

@@ -28,6 +28,7 @@ def data(
     root: Path = Path("data"),
     image_size: Annotated[int | None, hinted("PIXELS")] = None,
     label_column: Annotated[str | None, hinted("NAME")] = None,
+    allow_large: bool = False,
 ) -> None:
     """List the official data sets, get one, or say what is seen in a folder or file.
 
@@ -37,6 +38,7 @@ def data(
         root: where `get` puts it.
         image_size: the side of the square that images are brought to.
         label_column: the column of a .csv that holds the class.
+        allow_large: take a compressed file though it becomes much larger.
     """
     if what == "list":
         _list()
@@ -47,7 +49,7 @@ def data(
     elif what == "get":
         _get(target, root)
     else:
-        _check(Path(target), image_size, label_column)
+        _check(Path(target), image_size, label_column, allow_large)
 
 
 def _list() -> None:
@@ -73,15 +75,15 @@ def _get(name: str, root: Path) -> None:
     print(f"It is in {place}. To look at it: penex data check {place}")
 
 
-def _check(path: Path, image_size: int | None, label_column: str | None) -> None:
+def _check(path: Path, image_size: int | None, label_column: str | None, allow_large: bool) -> None:
     from penex.lab.data import bbc
-    from penex.lab.data.read import observations
+    from penex.lab.data.split import split
 
     folder = path / "bbc" if bbc.is_bbc(path / "bbc") else path
     if folder.is_dir() and bbc.is_bbc(folder):
         _check_texts(folder)
         return
-    task, collection = _own(path, image_size, label_column, None)
+    task, collection = _own(path, image_size, label_column, None, allow_large)
     shape = tuple(collection.train.inputs.shape[1:])
     kind = str(collection.train.inputs.dtype).removeprefix("torch.")
     print(f"{path}: {collection.facts['source']}, {len(collection.classes)} classes")
@@ -92,20 +94,21 @@ def _check(path: Path, image_size: int | None, label_column: str | None) -> None
         else ""
     )
     _print_counts(collection)
-    for sentence in (*collection.notes, *observations(collection)):
+    for sentence in collection.notes:
         print(f"- {sentence}")
-    parts = collection.parts
-    kept = ", ".join(f"{name} as it came" for name in parts if name != "train")
-    made = [name for name in ("val", "test") if name not in parts]
-    each = " each" if len(made) > 1 else ""
-    split = f"{' and '.join(made)} split off by seed, stratified, a fifth{each}" if made else ""
+    made = split(collection, 0, task.train_size, val=task.val, test=task.test)
+    shares = [
+        f"{verb} on {len(part)} ({'as it came' if name in collection.parts else 'by seed'})"
+        for verb, name, part in (("validate", "val", made.val), ("test", "test", made.test))
+    ]
     words = ["penex", "compare", "--data", str(path)]
     words += ["--label-column", label_column] if label_column is not None else []
     words += ["--image-size", str(image_size)] if image_size is not None else []
+    words += ["--allow-large"] if allow_large else []
     print(
-        f"{shlex.join(words)} would train {task.model} on {task.train_size} examples"
-        + "".join(f"; {text}" for text in (kept, split) if text)
-        + "; inputs normalised by the training part."
+        f"{shlex.join(words)} would train {task.model} on {len(made.train)} examples, "
+        f"{' and '.join(shares)}; what is split off is stratified, and inputs are normalised by "
+        "the training part."
     )
 
 
@@ -141,7 +144,9 @@ def _print_counts(collection: "Collection") -> None:
 def own_task(options: "DataOptions") -> "Task":
     """The task of --data; what is odd about the data is said on standard error."""
     assert options.data is not None
-    task, collection = _own(options.data, options.image_size, options.label_column, options.model)
+    task, collection = _own(
+        options.data, options.image_size, options.label_column, options.model, options.allow_large
+    )
     if writes():
         for note in collection.notes:
             print(note, file=sys.stderr)
@@ -149,7 +154,11 @@ def own_task(options: "DataOptions") -> "Task":
 
 
 def _own(
-    path: Path, image_size: int | None, label_column: str | None, model: str | None
+    path: Path,
+    image_size: int | None,
+    label_column: str | None,
+    model: str | None,
+    allow_large: bool,
 ) -> "tuple[Task, Collection]":
     from penex.lab.tasks.own import own
 
@@ -159,6 +168,7 @@ def _own(
             image_size=image_size,
             label_column=label_column,
             model=model,
+            allow_large=allow_large,
             progress=tick,
         )
 

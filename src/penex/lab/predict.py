@@ -76,7 +76,8 @@ def _table(model: Exported, path: Path) -> Iterator[Item]:
     columns = model.card["preprocessing"]["columns"]
     try:
         content = table.read_table(path)
-        missing = [name for name in columns if name not in content.header]
+        known = set(content.header)
+        missing = [name for name in columns if name not in known]
         if missing:
             raise LabError(f"the column {missing[0]!r} is missing")
         values = table.numbers(path, content, columns)

@@ -68,10 +68,19 @@ def caveats(results: Results) -> list[str]:
         if row.broken(metric.name)
     ]
     said += origins(results)
+    said += data_notes(results)
     tuned = any(":" in row.label for row in results.rows)
     if not tuned:
         said.append("No loss was tuned: each has its default parameter.")
     return said
+
+
+def data_notes(results: Results) -> list[str]:
+    """What was said of the user's data when they were read: what was left out, copies."""
+    record = next(results.records(), None)
+    facts = record.environment().get("data") if record is not None else None
+    notes = facts.get("notes") if isinstance(facts, dict) else None
+    return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
 def origins(results: Results) -> list[str]:

@@ -1,5 +1,7 @@
 """Arrays in an .npz file: x and y, or x_train, y_train, x_test, ...; MedMNIST's names too."""
 
+import math
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penex.lab.data import Collection, Examples
+from penex.lab.data import Collection, Examples, sizes
 from penex.lab.errors import LabError
 
 Array = np.ndarray[Any, Any]
@@ -24,12 +26,15 @@ _ROUNDING = 1e-4  # of a feature's range
 _LARGEST_LABEL = 2**53  # from there on float64 has no whole numbers of its own
 
 
-def load(path: Path, wanted: Callable[[list[str]], list[str]]) -> dict[str, Array]:
+def load(
+    path: Path, wanted: Callable[[list[str]], list[str]], *, allow_large: bool = False
+) -> dict[str, Array]:
     """Some arrays of an .npz file. Nothing in it is executed: an array of objects is refused.
 
     Args:
         path: the file.
         wanted: (names in the file) -> names to read.
+        allow_large: read it though the arrays are much larger than the file.
     """
     try:
         with path.open("rb") as file:
@@ -37,9 +42,15 @@ def load(path: Path, wanted: Callable[[list[str]], list[str]]) -> dict[str, Arra
             if isinstance(opened, np.ndarray):
                 raise ValueError("it is a single array: name it .npy")
             with opened:
-                return {name: opened[name] for name in wanted(list(opened.files))}
+                names = wanted(list(opened.files))
+                total = sum(_declared(opened.zip, name) for name in names)
+                if total > sizes.most(path, allow_large):
+                    raise sizes.too_large(path, total)
+                return {name: opened[name] for name in names}
     except (LabError, OSError):
         raise
+    except MemoryError as error:
+        raise LabError(f"There is not enough memory for the arrays of {path}.") from error
     except Exception as error:  # a damaged zip raises all kinds
         if "Object arrays" in str(error) or "pickle" in str(error):
             what = "it holds an array of Python objects; save numbers or strings instead"
@@ -48,7 +59,26 @@ def load(path: Path, wanted: Callable[[list[str]], list[str]]) -> dict[str, Arra
         raise LabError(f"{path} cannot be read: {what}.") from error
 
 
-def read(path: Path) -> Collection:
+def _declared(archive: zipfile.ZipFile, name: str) -> int:
+    """The bytes of an array, by its header; a ValueError if its file has another number of them.
+
+    numpy takes all of this memory before it reads the first byte.
+    """
+    inside = archive.getinfo(name if name in archive.namelist() else f"{name}.npy")
+    with archive.open(inside) as member:
+        version = np.lib.format.read_magic(member)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+        size = math.prod(shape) * dtype.itemsize
+        there = inside.file_size - member.tell()
+    if there != size and not dtype.hasobject:
+        raise ValueError(f"the array {name} should have {size} bytes, but has {there}")
+    return size
+
+
+def read(path: Path, *, allow_large: bool = False) -> Collection:
     """The data of an .npz file."""
     layout: tuple[tuple[str, str], ...] = ()
     notes: list[str] = []
@@ -67,7 +97,7 @@ def read(path: Path) -> Collection:
         used = [name for pair in layout for name in pair if set(pair) <= set(names)]
         return [*used, *([_NAMES] if _NAMES in names else [])]
 
-    arrays = load(path, wanted)
+    arrays = load(path, wanted, allow_large=allow_large)
     found = {
         part: (arrays[x], arrays[y])
         for part, (x, y) in zip(_PARTS, layout, strict=True)
@@ -166,7 +196,7 @@ def _labels(y: Array, path: Path, part: str) -> Array:
     if y.ndim != 1:
         raise LabError(
             f"{path}: the labels of {part} must be one for each example; they have the shape "
-            f"{y.shape} (several labels an example are not supported)."
+            f"{y.shape} ({_advice(y)})."
         )
     if y.dtype.kind in "fiu":
         large = np.abs(y.astype(np.float64))
@@ -179,6 +209,13 @@ def _labels(y: Array, path: Path, part: str) -> Array:
     if y.dtype.kind == "S":
         return np.array([_text(name, path) for name in y.tolist()])
     return y.astype(np.int64) if y.dtype.kind in "iub" else y.astype(np.str_)
+
+
+def _advice(y: Array) -> str:
+    """What to do about labels with several numbers an example."""
+    if y.ndim == 2 and y.dtype.kind in "fiub" and ((y != 0).sum(axis=1) == 1).all():
+        return "one in each row is not 0: save y.argmax(axis=1) instead"
+    return "several labels an example are not supported"
 
 
 def _text(name: Any, path: Path) -> str:

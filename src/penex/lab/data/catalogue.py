@@ -1,5 +1,6 @@
 """The official data sets: where they come from, how to know them, what their licences say."""
 
+import difflib
 import functools
 import hashlib
 import json
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penex.lab.errors import unknown
+from penex.lab.errors import LabError
 
 _ZENODO = "https://zenodo.org/records/10519652/files"
 _SIZES = (28, 64, 128, 224)
@@ -123,7 +124,9 @@ def find(name: str) -> Official:
     """
     sets = official()
     if name not in sets:
-        raise unknown("data set", name, sets)
+        near = difflib.get_close_matches(name, sets, n=1)
+        hint = f"did you mean {near[0]!r}? All" if near else "all"
+        raise LabError(f"There is no data set {name!r}; {hint} are in `penex data list`.")
     return sets[name]
 
 

@@ -105,7 +105,7 @@ def _images(paths: list[Path], label: str) -> Examples:
             or data.shape[1] != 3072
             or not isinstance(targets, list)
             or len(targets) != len(data)
-            or not all(isinstance(target, int) and target >= 0 for target in targets)
+            or not all(isinstance(target, int) and 0 <= target < 1000 for target in targets)
         ):
             raise LabError(
                 f"{path} is not one of CIFAR's files: it needs data (N x 3072 bytes) and {label}."

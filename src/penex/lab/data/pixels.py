@@ -1,7 +1,9 @@
 """One image file: its pixels in a common form, or a word on why there are none."""
 
+import functools
 import io
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,29 @@ from PIL import Image, ImageOps
 
 _SMOOTH = Image.Resampling.BICUBIC
 
+# What Pillow reads by itself: for others, PostScript among them, it starts programs that it finds.
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "DIB", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM", "TGA")
+
 Array = np.ndarray[Any, Any]
+
+
+@functools.cache
+def formats() -> tuple[str, ...]:
+    """The formats that are read: those that this Pillow was built with."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+@functools.cache
+def suffixes() -> frozenset[str]:
+    """How the names of image files end, in small letters."""
+    known = {*formats(), "MPO"}  # a JPEG with more pictures behind the first
+    return frozenset(end for end, name in Image.registered_extensions().items() if name in known)
+
+
+def open_image(file: Path | io.BytesIO) -> Image.Image:
+    """An image file, not yet decoded; one that is none of our formats by its content is refused."""
+    return Image.open(file, formats=formats())
 
 
 def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
@@ -20,7 +44,7 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
-        with Image.open(io.BytesIO(content)) as opened:
+        with open_image(io.BytesIO(content)) as opened:
             original = opened.size
             image: Image.Image = ImageOps.exif_transpose(opened)
             if image.mode.startswith("I") or image.mode == "F":

@@ -1,24 +1,21 @@
-"""A user's data, whatever form they have, and what is to be said of them."""
+"""A user's data, whatever form they have."""
 
 import hashlib
-import os
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import unicodedata
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from penex.lab.data import Collection, Examples, arrays, cache, catalogue, cifar, images, table
+from penex.lab.data import Collection, arrays, catalogue, cifar, images, table
 from penex.lab.data import bbc as bbc_news
-from penex.lab.data.download import extract, is_archive
+from penex.lab.data.archives import is_archive, opened
+from penex.lab.data.decoding import Progress
 from penex.lab.errors import LabError
 
 LEAST = 5  # of a class: with fewer, a part of the split may well have none
-_UNEVEN = 5.0
 
 
 def quiet(done: int, total: int) -> None:
@@ -30,7 +27,8 @@ def read(
     *,
     image_size: int | None = None,
     label_column: str | None = None,
-    progress: images.Progress = quiet,
+    allow_large: bool = False,
+    progress: Progress = quiet,
 ) -> Collection:
     """The data at a path: a folder of images, an .npz, a .csv, an archive, or official files.
 
@@ -38,22 +36,23 @@ def read(
         path: where they are.
         image_size: the side of the square that images are brought to; None to choose.
         label_column: of a .csv file.
+        allow_large: take a compressed file though it becomes much larger.
         progress: (done, total) while images are decoded.
     """
-    collection = _read(path, image_size, label_column, progress)
+    collection = _read(path, image_size, label_column, progress, allow_large=allow_large)
     _check(path, collection)
     return replace(collection, facts={**collection.facts, "sha256": checksum(collection)})
 
 
 def _read(
-    path: Path, size: int | None, label_column: str | None, progress: images.Progress
+    path: Path, size: int | None, label_column: str | None, progress: Progress, *, allow_large: bool
 ) -> Collection:
     if not path.exists():
         raise LabError(f"There is nothing at {path}.")
     if path.is_file() and is_archive(path):
-        inside = _opened(path)
+        inside = opened(path, allow_large=allow_large)
         try:
-            return _read(inside, size, label_column, progress)
+            return _read(inside, size, label_column, progress, allow_large=allow_large)
         except LabError as error:  # the user has never seen the cache
             raise LabError(str(error).replace(str(inside), str(path))) from error
     suffix = "" if path.is_dir() else path.suffix.lower()
@@ -71,7 +70,7 @@ def _read(
             raise LabError(f"{path} holds texts; this version trains on images and tables only.")
         return images.read(path, size, progress)
     if suffix == ".npz":
-        return _medical(path, arrays.read(path))
+        return _medical(path, arrays.read(path, allow_large=allow_large))
     if suffix == ".csv":
         return table.read(path, label_column)
     raise LabError(
@@ -89,23 +88,6 @@ def _cifar(path: Path) -> Callable[[], Collection] | None:
         if cifar.is_cifar100(folder):
             return partial(cifar.read_cifar100, folder)
     return None
-
-
-def _opened(archive: Path) -> Path:
-    """An archive, taken apart into the cache once."""
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:24]
-    folder = cache.root() / f"archive-{digest}"
-    if not folder.exists():  # made beside and renamed, so that it is whole or absent
-        beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-        try:
-            extract(archive, beside)
-            with suppress(OSError):  # another process was first
-                beside.rename(folder)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-    inside = [p for p in folder.iterdir() if not p.name.startswith((".", "__MACOSX"))]
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
 
 
 def _medical(path: Path, collection: Collection) -> Collection:
@@ -130,6 +112,7 @@ def _check(path: Path, collection: Collection) -> None:
         raise LabError(
             f"{path} has the single class {classes[0]!r}: there is nothing to tell apart."
         )
+    _check_names(path, classes)
     counts = {
         name: torch.bincount(part.targets, minlength=len(classes)) for name, part in parts.items()
     }
@@ -148,6 +131,16 @@ def _check(path: Path, collection: Collection) -> None:
         )
 
 
+def _check_names(path: Path, classes: tuple[str, ...]) -> None:
+    """Refuse names of classes that nobody could tell apart: alike, or alike in Unicode's eyes."""
+    known: dict[str, str] = {}
+    for name in classes:
+        other = known.setdefault(unicodedata.normalize("NFC", name), name)
+        if other is not name:
+            how = "" if name == other else ", written with other code points,"
+            raise LabError(f"{path}: the class {name!r} is there twice{how}: rename one.")
+
+
 def checksum(collection: Collection) -> str:
     """One checksum of everything that a model can see.
 
@@ -162,32 +155,3 @@ def checksum(collection: Collection) -> str:
             digest.update(rows.contiguous().numpy().tobytes())
         digest.update(part.targets.numpy().tobytes())
     return digest.hexdigest()
-
-
-def observations(collection: Collection) -> Iterator[str]:
-    """What someone should know before training, besides the collection's own notes."""
-    counts = torch.bincount(collection.train.targets, minlength=len(collection.classes))
-    high, low = int(counts.argmax()), int(counts.argmin())
-    if counts[high] > _UNEVEN * counts[low]:
-        names = collection.classes
-        yield (
-            f"The classes are uneven: {names[high]} has {int(counts[high])} examples, {names[low]} "
-            f"{int(counts[low])}. --class-weights balanced makes them count alike."
-        )
-    seen = {name: _hashes(part) for name, part in collection.parts.items()}
-    for name, hashes in seen.items():
-        copies = sum(count - 1 for count in hashes.values())
-        if copies:
-            extra = " A random split may put copies on both sides." if len(seen) == 1 else ""
-            yield f"{copies} examples of {name} are exact copies of others there.{extra}"
-    parts = list(seen)
-    for k, first in enumerate(parts):
-        for second in parts[k + 1 :]:
-            shared = sum(count for digest, count in seen[second].items() if digest in seen[first])
-            if shared:
-                yield f"{shared} examples of {second} are in {first} too, exactly."
-
-
-def _hashes(part: Examples) -> Counter[bytes]:
-    rows = part.inputs.flatten(1).numpy()
-    return Counter(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)

@@ -20,8 +20,8 @@ def stratified_order(targets: Tensor, generator: torch.Generator) -> Tensor:
     [1, 1, 1]
     """
     place = torch.empty(len(targets), dtype=torch.float64)
-    for label in range(int(targets.max()) + 1):
-        members = (targets == label).nonzero().flatten()
+    by_class = targets.argsort(stable=True)
+    for members in torch.split(by_class, torch.bincount(targets).tolist()):
         rank = torch.randperm(len(members), generator=generator)
         shift = torch.rand(1, generator=generator, dtype=torch.float64)
         place[members] = (rank + shift) / len(members)
@@ -82,7 +82,9 @@ def _with_every_class(rest: Tensor, targets: Tensor, wanted: int) -> Tensor:
     present = labels.unique()  # type: ignore[no-untyped-call]
     if len(labels[:wanted].unique()) == len(present):  # type: ignore[no-untyped-call]
         return rest[:wanted]
-    first = torch.stack([(labels == label).nonzero()[0, 0] for label in present])
+    by_class = labels.argsort(stable=True)
+    ends = torch.bincount(labels)[present].cumsum(0)
+    first = by_class[torch.cat([ends.new_zeros(1), ends[:-1]])]
     others = torch.ones_like(labels, dtype=torch.bool)
     others[first] = False
     return torch.cat([rest[first], rest[others]])[:wanted]

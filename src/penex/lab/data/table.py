@@ -3,6 +3,7 @@
 import csv
 import itertools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -39,9 +40,9 @@ def read_table(path: Path) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             delimiter = _delimiter(file)
-            reader = csv.reader(file, delimiter=delimiter)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
             for row in reader:
-                if row:
+                if len(row) > 1 or (row and row[0].strip()):
                     rows.append(row)
                     lines.append(reader.line_num)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -49,13 +50,27 @@ def read_table(path: Path) -> Table:
     if len(rows) < 2:
         raise LabError(f"{path} needs a header and rows below it; it has {len(rows)} lines.")
     header = [name.strip() for name in rows[0]]
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise LabError(f"{path} has the column {twice[0]!r} twice: rename one.")
+    twice = _twice(header)
+    if twice is not None:
+        raise LabError(f"{path} has the column {twice!r} twice: rename one.")
     for line, row in zip(lines[1:], rows[1:], strict=True):
         if len(row) != len(header):
             raise LabError(f"{path}, line {line}: {len(row)} values for {len(header)} columns.")
     return Table(header, rows[1:], lines[1:])
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    """The first of some names that was there before.
+
+    >>> _twice(["a", "b", "b", "a"])
+    'b'
+    """
+    seen = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _delimiter(file: TextIO) -> str:
@@ -74,7 +89,8 @@ def _delimiter(file: TextIO) -> str:
 
 def numbers(path: Path, table: Table, columns: list[str]) -> torch.Tensor:
     """The values of some columns, (N, F) float64."""
-    places = [table.header.index(name) for name in columns]
+    place_of = {name: place for place, name in enumerate(table.header)}
+    places = [place_of[name] for name in columns]
     values = np.empty((len(table.rows), len(places)), dtype=np.float64)
     for k, row in enumerate(table.rows):
         for j, place in enumerate(places):
@@ -89,6 +105,8 @@ def _number(path: Path, text: str, line: int, column: str) -> float:
             f"{where}: the value is missing. Fill it in, or drop the line or the column."
         )
     try:
+        if "_" in text or not text.isascii():  # Python reads 1_000 and the digits of all scripts
+            raise ValueError(text)
         number = float(text)
     except ValueError as error:
         raise LabError(
@@ -108,7 +126,8 @@ def read(path: Path, label_column: str | None) -> Collection:
         )
     if label_column not in table.header:
         raise unknown("column", label_column, table.header)
-    features = [name for name in table.header if name not in ("", label_column)]
+    dropped, notes = _nameless(table)
+    features = [name for name in table.header if name not in (dropped, label_column)]
     if not features:
         raise LabError(f"{path} has no column besides {label_column!r}.")
     place = table.header.index(label_column)
@@ -119,25 +138,46 @@ def read(path: Path, label_column: str | None) -> Collection:
                 f"{path}, line {line}, column {label_column!r}: the label is missing. Fill it in, "
                 "or drop the line."
             )
-    values = _label_values(path, label_column, labels, table.lines)
+    values, said = _label_values(path, label_column, labels, table.lines)
     classes, indices = class_indices({"train": values}, path)
     train = Examples(numbers(path, table, features), indices["train"])
-    note = "The column without a name, a row number by its look, is left out."
     return Collection(
         narrowed({"train": train})["train"],
         classes=classes,
         facts={"source": "a .csv file", "columns": features, "label_column": label_column},
-        notes=(note,) if "" in table.header else (),
+        notes=(*notes, *said),
     )
 
 
-def _label_values(path: Path, column: str, labels: list[str], lines: list[int]) -> Array:
-    """Whole numbers if all labels are, else names; a few words among numbers are a mistake."""
-    whole = [re.fullmatch(r"[+-]?[0-9]{1,18}", label) is not None for label in labels]
-    if all(whole):
-        return np.array([int(label) for label in labels], dtype=np.int64)
-    strange = [k for k, is_whole in enumerate(whole) if not is_whole]
-    if len(strange) < len(labels) / 2:
+def _nameless(table: Table) -> tuple[str | None, list[str]]:
+    """Whether the column without a name, if there is one, is to be dropped; and a sentence.
+
+    Only one that surely tells nothing is: empty, or the number of the row, as pandas and R write.
+    """
+    if "" not in table.header:
+        return None, []
+    place = table.header.index("")
+    values = [row[place].strip() for row in table.rows]
+    if not any(values):
+        return "", ["The column without a name is empty, and left out."]
+    for first in (0, 1):
+        if values == [str(k + first) for k in range(len(values))]:
+            return "", [f"The column without a name numbers the rows from {first}: it is left out."]
+    return None, ["The column without a name is taken for a feature: it does not number the rows."]
+
+
+def _label_values(
+    path: Path, column: str, labels: list[str], lines: list[int]
+) -> tuple[Array, list[str]]:
+    """Numbers if all labels are whole numbers in their usual form, else names; and sentences.
+
+    A few words among numbers are a mistake, and so are several labels in one cell.
+    """
+    _refuse_several(path, column, labels, lines)
+    if all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", label) for label in labels):
+        return np.array([int(label) for label in labels], dtype=np.int64), []
+    strange = [k for k, label in enumerate(labels) if not re.fullmatch(r"[+-]?[0-9]+", label)]
+    if strange and len(strange) < len(labels) / 2:
         k = strange[0]
         raise LabError(
             f"{path}, line {lines[k]}, column {column!r}: the label {labels[k]!r} stands among "
@@ -148,4 +188,20 @@ def _label_values(path: Path, column: str, labels: list[str], lines: list[int]) 
             f"{path}: the column {column!r} has {len(set(labels))} different values in "
             f"{len(labels)} lines, so it is no class. Choose another --label-column."
         )
-    return np.array(labels)
+    said = []
+    if not strange:
+        example = next(label for label in labels if str(int(label[:18])) != label)
+        said = [f"The labels are taken as names, as they are written: {example!r} is one of them."]
+    return np.array(labels), said
+
+
+def _refuse_several(path: Path, column: str, labels: list[str], lines: list[int]) -> None:
+    """Refuse a label that is made of others: a|b where a and b are labels too."""
+    known = set(labels)
+    for label, line in zip(labels, lines, strict=True):
+        pieces = [piece.strip(" '\"") for piece in re.split(r"[,;|]", label.strip("[](){}"))]
+        if len(pieces) > 1 and known.issuperset(pieces):
+            raise LabError(
+                f"{path}, line {line}, column {column!r}: {label!r} holds several labels; each "
+                "line needs one. Leave such lines out, or make one label of them."
+            )

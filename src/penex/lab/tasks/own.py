@@ -1,11 +1,13 @@
 """A task made of the user's own data."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from penex.lab import models
 from penex.lab.data import Collection
-from penex.lab.data.images import Progress
+from penex.lab.data.decoding import Progress
+from penex.lab.data.observed import observations
 from penex.lab.data.read import quiet, read
 from penex.lab.recipe import Recipe
 from penex.lab.tasks import NAMES, Task
@@ -32,18 +34,29 @@ def own(
     image_size: int | None = None,
     label_column: str | None = None,
     model: str | None = None,
+    allow_large: bool = False,
     progress: Progress = quiet,
 ) -> tuple[Task, Collection]:
-    """The task of a user's data, and the data.
+    """The task of a user's data, and the data, with all that is to be said of them in their notes.
 
     Args:
         path: a folder of images, an .npz, a .csv, an archive or official files.
         image_size: the side of the square that images are brought to.
         label_column: of a .csv file.
         model: the name of a network or module:factory; by the shape of the data unless given.
+        allow_large: take a compressed file though it becomes much larger.
         progress: (done, total) while images are decoded.
     """
-    collection = read(path, image_size=image_size, label_column=label_column, progress=progress)
+    collection = read(
+        path,
+        image_size=image_size,
+        label_column=label_column,
+        allow_large=allow_large,
+        progress=progress,
+    )
+    notes = (*collection.notes, *observations(collection))
+    facts = {**collection.facts, **({"notes": list(notes)} if notes else {})}
+    collection = replace(collection, notes=notes, facts=facts)
     shape = tuple(collection.train.inputs.shape[1:])
     chosen = model or models.default(shape)
     build = models.find(chosen)

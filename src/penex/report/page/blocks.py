@@ -109,6 +109,7 @@ def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
     config, environment = record.config(), record.environment()
     data = environment.pop("data", {})
     environment.pop("resumed_in", None)
+    data.pop("notes", None)  # they stand among the caveats
     if "labels_changed" in data:  # every seed and size has its own
         which = f"labels changed with seed {config['seed']} and {config['train_size']} examples"
         data[which] = data.pop("labels_changed")
