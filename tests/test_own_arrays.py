@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from penex.lab.data import arrays, catalogue, cifar
+from penex.lab.data import arrays, catalogue, cifar, sizes
 from penex.lab.data.observed import observations
 from penex.lab.data.read import read
 from penex.lab.errors import LabError
@@ -295,3 +296,73 @@ def test_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     refuses(make(tmp_path), options, words, tmp_path, capsys)
+
+
+# Sizes and headers that lie.
+
+
+def zipped_arrays(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return path
+
+
+def header(shape: tuple[int, ...], kind: str = "|u1") -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"shape": shape, "fortran_order": False, "descr": kind}
+    )
+    return buffer.getvalue()
+
+
+def test_arrays_that_become_much_larger_are_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sizes, "UNASKED", 100_000)
+    x = np.zeros((20, 20_000), np.uint8)
+    np.savez_compressed(tmp_path / "x.npz", x=x, y=np.arange(20) % 2)
+    run("data", "check", tmp_path / "x.npz", code=2)
+    said = capsys.readouterr().err
+    assert "--allow-large" in said
+    assert "400 KB" in said
+    run("data", "check", tmp_path / "x.npz", "--allow-large")
+
+
+def test_a_header_that_lies_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numpy would take all of the memory that a header names before it reads a byte."""
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("it is read"))
+    path = zipped_arrays(tmp_path / "x.npz", x=header((7 << 30, 4)) + bytes(8), y=header((2,)))
+    with pytest.raises(LabError, match="but has 8"):
+        read(path)
+
+
+def test_a_member_that_is_no_array_is_one_sentence(tmp_path: Path) -> None:
+    path = zipped_arrays(tmp_path / "x.npz", x=b"hello", y=header((2,)) + bytes(2))
+    with pytest.raises(LabError, match=r"truncated or no \.npz"):
+        read(path)
+
+
+def test_one_of_each_row_is_a_class_in_another_form(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"save y.argmax\(axis=1\)"):
+        read(npz(x=np.zeros((6, 3)), y=np.eye(3, dtype=int)[[0, 1, 2] * 2])(tmp_path))
+
+
+@pytest.mark.parametrize("label", [10**30, 1000, -1])
+def test_a_label_that_no_cifar_file_has_is_one_sentence(tmp_path: Path, label: int) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    rows = write_cifar10(folder)
+    content = {b"data": rows[:2], b"labels": [0, label]}
+    (folder / "data_batch_2").write_bytes(pickle.dumps(content, protocol=2))
+    with pytest.raises(LabError, match="is not one of CIFAR's files"):
+        read(folder)
+
+
+def test_class_names_that_are_there_twice_are_told_when_read(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar10(folder)
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"a"] * 10}, protocol=2))
+    with pytest.raises(LabError, match="the class 'a' is there twice"):
+        read(folder)

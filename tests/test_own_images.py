@@ -1,9 +1,14 @@
 """A user's own images: what is read, what is left out and said, what is refused."""
 
+import errno
 import io
 import json
+import os
+import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +17,7 @@ from PIL import Image
 
 from penex.lab.data import decoding, pixels
 from penex.lab.data.read import read
+from penex.lab.errors import LabError
 from penex.lab.tasks.own import own
 
 from own_files import refuses, run
@@ -248,3 +254,121 @@ def test_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     refuses(make(tmp_path), options, words, tmp_path, capsys)
+
+
+# What is not plainly there.
+
+
+def linked_folder(root: Path) -> Path:
+    """Two classes of six; one of them has two more behind a link, loops and links to nothing."""
+    folder = write_folder(root / "set", 2, 6)
+    write_class(root / "elsewhere", 0, 2, first=50)
+    first = folder / "class 0"
+    (first / "more").symlink_to(root / "elsewhere")
+    (first / "again").symlink_to(root / "elsewhere")
+    (first / "up").symlink_to(folder)
+    (first / "itself").symlink_to(first / "itself")
+    (first / "gone.png").symlink_to(root / "nowhere.png")
+    (folder / "class 2").symlink_to(root / "nowhere")
+    return folder
+
+
+def test_links_are_followed_and_what_is_unseen_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = linked_folder(tmp_path)
+    run("data", "check", root)
+    text = capsys.readouterr().out
+    counts = torch.bincount(read(root).train.targets).tolist()
+    assert counts == [8, 6]  # the link up, to where the other class is, is not followed
+    assert "3 things could not be looked at" in text
+    for name in ("class 0/gone.png", "class 0/itself", "class 2"):
+        assert name in text
+
+
+def test_a_folder_that_cannot_be_opened_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_folder(tmp_path / "set", 2, 6)
+    write_class(root / "class 0" / "locked", 0, 3, first=50)
+    scan = os.scandir
+
+    def locked(path: Any) -> Any:
+        if str(path).endswith("locked"):  # root may read everything, so the bits do not help
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr("penex.lab.data.folders.os.scandir", locked)
+    collection = read(root)
+    assert len(collection.train.targets) == 12
+    assert any("class 0/locked (Permission denied)" in note for note in collection.notes)
+
+
+def test_a_very_deep_folder_is_no_traceback(tmp_path: Path, monkeypatch: Any) -> None:
+    root = write_folder(tmp_path / "set", 2, 6)
+    monkeypatch.chdir(root / "class 0")
+    for _ in range(1500):
+        os.mkdir("a")
+        os.chdir("a")
+    picture(0, 70).save("deep.png")
+    collection = read(root)
+    assert len(collection.train.targets) == 13
+    os.chdir(root)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "eps"])
+def test_postscript_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """A file that says EPS in its content, whatever its name, would start Ghostscript."""
+    from PIL import EpsImagePlugin
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("it ran"))
+    root = write_folder(tmp_path / "set", 2, 6)
+    picture(0, 1).save(tmp_path / "x.eps")
+    (root / "class 0" / f"x.{suffix}").write_bytes((tmp_path / "x.eps").read_bytes())
+    assert len(read(root).train.targets) == 12
+
+
+def test_only_our_formats_are_opened() -> None:
+    """One opener for all: no other call of Pillow's is in the package."""
+    source = Path(pixels.__file__).parents[2]
+    calls = [path.name for path in source.rglob("*.py") if "Image.open(" in path.read_text()]
+    assert calls == ["pixels.py"]
+
+
+@pytest.mark.parametrize("name", ["Ünïcode – 名前", "A & B <i>", " spaced", "a,b;c", "UPPER", "-x"])
+def test_names_of_classes_stay_as_they_are(tmp_path: Path, name: str) -> None:
+    for label, folder in enumerate((name, "other")):
+        write_class(tmp_path / "set" / folder, label, 6)
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as file:
+        for path in (tmp_path / "set").rglob("*.*"):
+            file.write(path, path.relative_to(tmp_path))
+    for path in (tmp_path / "set", tmp_path / "set.zip"):
+        assert set(read(path).classes) == {name, "other"}
+
+
+def test_names_that_look_alike_are_told(tmp_path: Path) -> None:
+    for label, name in enumerate(("Cat", "cat", "dog")):
+        write_class(tmp_path / "set" / name, label, 6)
+    _, collection = own(tmp_path / "set")
+    assert "'Cat' and 'cat' are two classes: their names are nearly alike." in collection.notes
+    write_class(tmp_path / "set" / "caf\u00e9", 3, 6)
+    write_class(tmp_path / "set" / "cafe\u0301", 4, 6)
+    with pytest.raises(LabError, match="is there twice, written with other code points"):
+        read(tmp_path / "set")
+
+
+def test_copies_are_named_by_compare_and_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_folder(tmp_path / "set", 2, 6)
+    shutil.copy(root / "class 0" / "000.png", root / "class 0" / "again.png")
+    run("compare", "--data", root, "--losses", "ce", "--seeds", 1, "--epochs", 1, "--out",
+        tmp_path / "out")  # fmt: skip
+    words = "1 examples of train are exact copies of others there."
+    assert words in capsys.readouterr().err
+    place = next((tmp_path / "out").glob("set/ce/*/seed-0"))
+    facts = json.loads((place / "environment.json").read_text())["data"]
+    assert any(note.startswith(words) for note in facts["notes"])
+    assert (tmp_path / "out" / "set" / "page.html").read_text().count(words) == 1

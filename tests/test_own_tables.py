@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penex.lab.data import Collection
+from penex.lab.data import table as tables
 from penex.lab.data.read import read
 
 from own_files import GOOD, refuses, run, table, write_times
@@ -113,6 +115,16 @@ def test_a_path_that_is_no_text_is_compared(tmp_path: Path) -> None:
          "so it is no class"),
         (table("a,a,label\n1,2,x\n"), ["--label-column", "label"], "the column 'a' twice"),
         (table("a,label\n1,x,3\n"), ["--label-column", "label"], "line 2: 3 values for 2 columns"),
+        (table("a,label\n" + "1_000,x\n2,y\n" * 5), ["--label-column", "label"],
+         "'1_000' is no number"),
+        (table("a,label\n" + "１,x\n2,y\n" * 5), ["--label-column", "label"], "is no number"),
+        (table("a,label\n" + "1,x\n2,y\n" * 5 + "3,x|y\n"), ["--label-column", "label"],
+         "line 12, column 'label': 'x|y' holds several labels"),
+        (table("a,label\n" + "1,x\n2,y\n" * 5 + "3,\"['x', 'y']\"\n"), ["--label-column", "label"],
+         "holds several labels"),
+        (table("a,label\n" + "1,x\n2,y\n" * 5 + '3,"x'), ["--label-column", "label"],
+         "unexpected end of data"),
+        (table(""), ["--label-column", "label"], "it has 0 lines"),
         (table("a,label\n"), ["--label-column", "label"], "needs a header and rows"),
         (table("label\nx\ny\n"), ["--label-column", "label"], "has no column besides"),
         (table("a,label\n1,x\n"), ["--label-column", "label", "--image-size", "16"],
@@ -133,3 +145,66 @@ def test_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     refuses(make(tmp_path), options, words, tmp_path, capsys)
+
+
+def labelled(tmp_path: Path, labels: list[str]) -> Collection:
+    rows = "".join(f"{k},{label}\n" for k, label in enumerate(labels))
+    (tmp_path / "t.csv").write_text("a,label\n" + rows)
+    return read(tmp_path / "t.csv", label_column="label")
+
+
+def test_labels_are_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
+    collection = labelled(tmp_path, ["01", "1", "+1"] * 6)
+    assert set(collection.classes) == {"01", "1", "+1"}
+    assert "as they are written: '01'" in collection.notes[0]
+    months = [f"{k:02}" for k in range(1, 13)]
+    assert labelled(tmp_path, months * 6).classes == tuple(months)
+    assert labelled(tmp_path, ["10", "9", "-1"] * 6).classes == ("-1", "9", "10")
+    large = str(10**30)
+    assert set(labelled(tmp_path, [large, "2"] * 6).classes) == {large, "2"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ([str(k) for k in range(20)], False),
+        ([str(k + 1) for k in range(20)], False),
+        ([""] * 20, False),
+        ([str(k + 2) for k in range(20)], True),
+        ([str(19 - k) for k in range(20)], True),
+    ],
+)
+def test_a_column_without_a_name_is_dropped_only_if_it_tells_nothing(
+    tmp_path: Path, values: list[str], kept: bool
+) -> None:
+    lines = [",a,kind", *(f"{value},{k % 7},{k % 2}" for k, value in enumerate(values))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    collection = read(tmp_path / "t.csv", label_column="kind")
+    assert collection.facts["columns"] == (["", "a"] if kept else ["a"])
+    assert len(collection.notes) == 1
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_line_endings_quotes_and_a_mark_at_the_start(tmp_path: Path, ending: str) -> None:
+    rows = ['"a ""x""",label', *(f'"{k}","c, {k % 2}"' for k in range(12)), "  ", ""]
+    (tmp_path / "t.csv").write_bytes(("\ufeff" + ending.join(rows)).encode())
+    collection = read(tmp_path / "t.csv", label_column="label")
+    assert collection.facts["columns"] == ['a "x"']
+    assert collection.classes == ("c, 0", "c, 1")
+    assert len(collection.train.targets) == 12
+
+
+def test_a_column_is_found_without_looking_through_all(tmp_path: Path) -> None:
+    """The header is gone through once: it may be an iterator, and is never searched."""
+
+    class Once(list[str]):
+        def index(self, *_: object) -> int:
+            pytest.fail("it searches the header")
+
+    names = [f"c{k}" for k in range(50)]
+    content = tables.Table(Once(names), [[str(k) for k in range(50)]] * 3, [2, 3, 4])
+    chosen = names[::-1]
+    found = tables.numbers(Path("t.csv"), content, chosen)
+    assert found[0].tolist() == [float(k) for k in range(50)][::-1]
+    assert tables._twice(iter(["a", "b", "a"])) == "a"
+    assert tables._twice(iter(names)) is None

@@ -1,14 +1,17 @@
 """Splits are seeded, complete, disjoint and stratified."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from penex.lab.data import Collection, Examples, Part, channel_statistics
 from penex.lab.data.noise import LabelNoise
-from penex.lab.data.split import split, stratified_order
+from penex.lab.data.split import _with_every_class, split, stratified_order
 from penex.lab.errors import LabError
 
 
@@ -101,3 +104,68 @@ def test_a_constant_channel_does_not_divide_by_zero() -> None:
     assert mean.shape == std.shape == (2, 1, 1)
     assert std[0] == 1
     torch.testing.assert_close(std[1, 0, 0], images[:, 1].double().std(correction=0))
+
+
+class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the elements that operations give."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable:  # it gives back all of what it wrote some places of
+            return result
+        every = result if isinstance(result, tuple | list) else [result]
+        self.elements += sum(one.numel() for one in every if isinstance(one, Tensor))
+        return result
+
+
+def slow_order(targets: Tensor, generator: torch.Generator) -> Tensor:
+    """The definition, class by class."""
+    place = torch.empty(len(targets), dtype=torch.float64)
+    for label in range(int(targets.max()) + 1):
+        members = (targets == label).nonzero().flatten()
+        rank = torch.randperm(len(members), generator=generator)
+        shift = torch.rand(1, generator=generator, dtype=torch.float64)
+        place[members] = (rank + shift) / len(members)
+    return place.argsort(stable=True)
+
+
+def slow_with_every_class(rest: Tensor, targets: Tensor, wanted: int) -> Tensor:
+    labels = targets[rest]
+    present = sorted(set(labels.tolist()))
+    if len(set(labels[:wanted].tolist())) == len(present):
+        return rest[:wanted]
+    first = [labels.tolist().index(label) for label in present]
+    others = [k for k in range(len(labels)) if k not in first]
+    return rest[first + others][:wanted]
+
+
+@given(
+    labels=st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    seed=st.integers(0, 3),
+    wanted=st.integers(1, 60),
+)
+def test_splits_are_those_of_the_definition(labels: list[int], seed: int, wanted: int) -> None:
+    targets = torch.tensor(labels)
+    orders = [
+        order(targets, torch.Generator().manual_seed(seed))
+        for order in (stratified_order, slow_order)
+    ]
+    assert torch.equal(*orders)
+    chosen = [
+        choose(orders[0], targets, wanted) for choose in (_with_every_class, slow_with_every_class)
+    ]
+    assert torch.equal(*chosen)
+
+
+def test_the_work_does_not_grow_with_the_classes() -> None:
+    """Of 4000 examples, some dozens of numbers each, whether in 2 classes or in 2000."""
+    for classes in (2, 2000):
+        targets = torch.arange(4000) % classes
+        with Work() as work:
+            order = stratified_order(targets, torch.Generator().manual_seed(0))
+            _with_every_class(order, targets, 10)
+        assert work.elements < 50 * len(targets)

@@ -27,7 +27,7 @@ def cache(
         entry: one of the names that `penex cache` shows.
     """
     from penex.lab.data import cache as store
-    from penex.lab.data import sizes, unfinished
+    from penex.lab.data import sizes
 
     chosen = store.entries() if entry is None else [store.find(entry)]
     if what == "check":
@@ -37,7 +37,6 @@ def cache(
         total = sum(one.size for one in chosen)
         for one in chosen:
             one.remove()
-        unfinished.sweep(store.root())
         print(f"{_count(len(chosen))} removed, {sizes.shown(total)}, from {store.root()}.")
         return
     for one in chosen:

@@ -128,7 +128,11 @@ class Entry:
 
 
 def entries(start: str = "") -> list[Entry]:
-    """What lies in the cache under names that begin so, the one not used for longest first."""
+    """What lies in the cache under names that begin so, the one not used for longest first.
+
+    What killed processes left there is removed on the way.
+    """
+    unfinished.sweep(root())
     found = []
     with suppress(OSError):
         for path in root().iterdir():

@@ -110,10 +110,11 @@ def list_images(root: Path) -> Listing:
 def _below(listing: Listing, label: Path) -> Iterator[Path]:
     """What lies in a class's folder and the folders in it, but for folders, and hidden things.
 
-    Links are followed. A folder that can be reached in several ways is looked at once, so that a
-    link to a folder above it comes to an end.
+    Links are followed. A folder that can be reached in several ways is looked at once; one above
+    the class's own, to which a link may lead, not at all: other classes lie there.
     """
-    left, seen = [label], set()
+    left = [label]
+    seen = {(above.st_dev, above.st_ino) for above in map(Path.stat, label.resolve().parents)}
     while left:
         folder = left.pop()
         try:

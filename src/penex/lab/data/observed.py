@@ -29,7 +29,7 @@ def _alike(names: tuple[str, ...]) -> Iterator[str]:
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(" ".join(name.split()).casefold(), name)
-        if other is not name:
+        if other != name:
             yield f"{other!r} and {name!r} are two classes: their names are nearly alike."
 
 

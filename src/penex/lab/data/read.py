@@ -135,10 +135,11 @@ def _check_names(path: Path, classes: tuple[str, ...]) -> None:
     """Refuse names of classes that nobody could tell apart: alike, or alike in Unicode's eyes."""
     known: dict[str, str] = {}
     for name in classes:
-        other = known.setdefault(unicodedata.normalize("NFC", name), name)
-        if other is not name:
-            how = "" if name == other else ", written with other code points,"
-            raise LabError(f"{path}: the class {name!r} is there twice{how}: rename one.")
+        form = unicodedata.normalize("NFC", name)
+        if form in known:
+            how = "" if known[form] == name else ", written with other code points"
+            raise LabError(f"{path}: the class {name!r} is there twice{how}. Rename one.")
+        known[form] = name
 
 
 def checksum(collection: Collection) -> str:
