@@ -257,3 +257,9 @@ def test_a_limit_that_is_no_size_is_one_sentence(
     monkeypatch.setenv("PENEX_CACHE_LIMIT", "much")
     run("cache", code=2)
     assert "'much'" in capsys.readouterr().err
+
+
+def test_an_empty_name_of_the_cache_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the cache would be in whatever folder the command is given in."""
+    monkeypatch.setenv("PENEX_CACHE", "")
+    assert cache.root().name == "penex"

@@ -366,3 +366,22 @@ def test_class_names_that_are_there_twice_are_told_when_read(tmp_path: Path) -> 
     (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"a"] * 10}, protocol=2))
     with pytest.raises(LabError, match="the class 'a' is there twice"):
         read(folder)
+
+
+def test_names_that_are_not_needed_are_said(tmp_path: Path) -> None:
+    names = np.array(["b", "a"])
+    x = np.random.default_rng(0).random((12, 2))
+    collection = read(npz(x=x, y=np.array(["a", "b"] * 6), class_names=names)(tmp_path))
+    assert collection.classes == ("a", "b")
+    assert collection.notes == ("class_names is left out: the labels are names already.",)
+
+
+def test_a_text_is_no_array_of_objects(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_text("hello")
+    with pytest.raises(LabError, match=r"truncated or no \.npz file"):
+        read(tmp_path / "x.npz")
+
+
+def test_a_class_needs_a_name(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="has no name that can be read"):
+        read(npz(x=np.zeros((12, 2)), y=np.array(["", "b"] * 6))(tmp_path))

@@ -27,14 +27,14 @@ _LARGEST_LABEL = 2**53  # from there on float64 has no whole numbers of its own
 
 
 def load(
-    path: Path, wanted: Callable[[list[str]], list[str]], *, allow_large: bool = False
+    path: Path, wanted: Callable[[list[str]], list[str]], *, most: float = math.inf
 ) -> dict[str, Array]:
     """Some arrays of an .npz file. Nothing in it is executed: an array of objects is refused.
 
     Args:
         path: the file.
         wanted: (names in the file) -> names to read.
-        allow_large: read it though the arrays are much larger than the file.
+        most: how many bytes the arrays may have.
     """
     try:
         with path.open("rb") as file:
@@ -44,7 +44,7 @@ def load(
             with opened:
                 names = wanted(list(opened.files))
                 total = sum(_declared(opened.zip, name) for name in names)
-                if total > sizes.most(path, allow_large):
+                if total > most:
                     raise sizes.too_large(path, total)
                 return {name: opened[name] for name in names}
     except (LabError, OSError):
@@ -52,10 +52,11 @@ def load(
     except MemoryError as error:
         raise LabError(f"There is not enough memory for the arrays of {path}.") from error
     except Exception as error:  # a damaged zip raises all kinds
-        if "Object arrays" in str(error) or "pickle" in str(error):
+        if "Object arrays" in str(error):
             what = "it holds an array of Python objects; save numbers or strings instead"
         else:
-            what = f"it is truncated or no .npz file ({error})"
+            why = "it is none by its content" if "pickle" in str(error) else error
+            what = f"it is truncated or no .npz file ({why})"
         raise LabError(f"{path} cannot be read: {what}.") from error
 
 
@@ -97,7 +98,7 @@ def read(path: Path, *, allow_large: bool = False) -> Collection:
         used = [name for pair in layout for name in pair if set(pair) <= set(names)]
         return [*used, *([_NAMES] if _NAMES in names else [])]
 
-    arrays = load(path, wanted, allow_large=allow_large)
+    arrays = load(path, wanted, most=sizes.most(path, allow_large))
     found = {
         part: (arrays[x], arrays[y])
         for part, (x, y) in zip(_PARTS, layout, strict=True)
@@ -107,6 +108,8 @@ def read(path: Path, *, allow_large: bool = False) -> Collection:
         raise LabError(f"{path} has no training examples.")
     targets = {part: _labels(y, path, part) for part, (_, y) in found.items()}
     classes, indices = class_indices(targets, path, arrays.get(_NAMES))
+    if _NAMES in arrays and targets["train"].dtype.kind != "i":
+        notes.append(f"{_NAMES} is left out: the labels are names already.")
     parts: dict[str, Examples] = {}
     for part, (x, _) in found.items():
         inputs = as_inputs(x, path, part)

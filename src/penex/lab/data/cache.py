@@ -29,9 +29,9 @@ Stamps = dict[str, tuple[int, int]]
 
 def root() -> Path:
     """The folder of the cache: PENEX_CACHE, or penex in the user's cache folder."""
-    if "PENEX_CACHE" in os.environ:
-        return Path(os.environ["PENEX_CACHE"])
-    base = os.environ.get("XDG_CACHE_HOME")
+    chosen, base = os.environ.get("PENEX_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if chosen:
+        return Path(chosen)
     return (Path(base) if base else Path.home() / ".cache") / "penex"
 
 
@@ -77,10 +77,12 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """How many bytes its files have."""
-        if self.path.is_dir() and not self.path.is_symlink():
-            return sum(size for size, _ in _stamps(self.path).values())
-        return self.path.lstat().st_size
+        """How many bytes its files have; none if another process has removed it meanwhile."""
+        with suppress(OSError):
+            if self.path.is_dir() and not self.path.is_symlink():
+                return sum(size for size, _ in _stamps(self.path).values())
+            return self.path.lstat().st_size
+        return 0
 
     def is_whole(self) -> bool:
         """Whether its files are there, none besides, with the sizes and times that they had."""

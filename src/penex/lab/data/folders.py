@@ -44,7 +44,7 @@ class Listing:
         root: the folder.
         found: the image files, sorted.
         labels: every class, those without images too.
-        others: files that are no images by their name.
+        others: the files that are no images by their name.
         unseen: folders, links and files that could not be looked at, and why.
         notes: sentences on what was left out.
     """
@@ -52,7 +52,7 @@ class Listing:
     root: Path
     found: list[Found] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
-    others: int = 0
+    others: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -143,7 +143,7 @@ def _looked_at(listing: Listing, part: str, label: str, path: Path) -> Found | N
         listing.unseen.append(f"{listing.name(path)} ({why})")
         return None
     if path.suffix.lower() not in suffixes() or not stat.S_ISREG(status.st_mode):
-        listing.others += 1
+        listing.others.append(listing.name(path))
         return None
     changed = (status.st_mtime_ns, status.st_ctime_ns)
     return Found(part, label, path, status.st_size, changed)

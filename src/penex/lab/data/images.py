@@ -182,4 +182,5 @@ def _notes(listing: Listing, problems: list[str | None], classes: tuple[str, ...
     if empty:
         yield f"Without a readable image, and left out: the class {', '.join(empty)}."
     if listing.others:
-        yield f"{listing.others} files are no images by their names, and left out."
+        count = len(listing.others)
+        yield f"{count} files are no images by their names, and left out: {some(listing.others)}."

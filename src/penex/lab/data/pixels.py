@@ -64,7 +64,8 @@ def _eight_bits(image: Image.Image, form: str | None) -> Image.Image:
     Of 32 bits and of floating-point numbers nobody says what is white: guessing, image by image,
     would give the images of a set different scales.
     """
-    sixteen = image.mode.startswith("I;16") or form == "PNG"  # which has no more than 16 bits
+    # A PNG has no more than 16 bits, and a PPM is brought to 16 by Pillow, whatever is its white.
+    sixteen = image.mode.startswith("I;16") or form in ("PNG", "PPM")
     if not sixteen:
         raise ValueError("its pixels are 32-bit numbers of unknown scale: save 8 or 16 bits")
     values = np.asarray(image, dtype=np.float64)

@@ -132,9 +132,11 @@ def _check(path: Path, collection: Collection) -> None:
 
 
 def _check_names(path: Path, classes: tuple[str, ...]) -> None:
-    """Refuse names of classes that nobody could tell apart: alike, or alike in Unicode's eyes."""
+    """Refuse names of classes that nobody could tell apart: empty, or alike in Unicode's eyes."""
     known: dict[str, str] = {}
     for name in classes:
+        if not name.strip():
+            raise LabError(f"{path}: the class {name!r} has no name that can be read. Give it one.")
         form = unicodedata.normalize("NFC", name)
         if form in known:
             how = "" if known[form] == name else ", written with other code points"
