@@ -37,6 +37,11 @@ def cache(
         total = sum(one.size for one in chosen)
         for one in chosen:
             one.remove()
+        left = [one.name for one in chosen if one.path.exists()]
+        if left:
+            raise LabError(
+                f"{left[0]} in {store.root()} could not be removed: may you write there?"
+            )
         print(f"{_count(len(chosen))} removed, {sizes.shown(total)}, from {store.root()}.")
         return
     for one in chosen:
