@@ -168,6 +168,78 @@ def test_batch_norm_has_its_own_statistics(form: str, monkeypatch: pytest.Monkey
             torch.testing.assert_close(pack.buffers[name][k], buffer, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"momentum": None}, {"momentum": 0.0}, {"affine": False}, {"momentum": None, "eps": 0.1}],
+)
+def test_batch_norm_of_every_kind_is_the_module_alone(
+    options: dict[str, Any], stacked: bool
+) -> None:
+    """Outputs, running statistics and evaluation after three batches, for two models."""
+    alone = [nn.BatchNorm2d(3, dtype=torch.float64, **options) for _ in range(2)]
+    for k, layer in enumerate(alone):
+        for parameter in layer.parameters():
+            nn.init.uniform_(parameter, 0.5, 1.0 + k)
+    tensors = {
+        name: torch.stack([layer.state_dict()[name] for layer in alone])
+        for name in alone[0].state_dict()
+    }
+    twin = nn.BatchNorm2d(3, **options)
+    for training in (True, True, True, False):
+        x = torch.randn(2, 5, 3, 4, 4, dtype=torch.float64)  # models, examples, channels
+        form = x.transpose(1, 2) if stacked else x.transpose(0, 1).flatten(1, 2)
+        found = packed_layers.forward(
+            twin.train(training), "", tensors, form, How(torch.float64, stacked=stacked)
+        )
+        rows = found.transpose(1, 2) if stacked else found.view(5, 2, 3, 4, 4).transpose(0, 1)
+        for k, layer in enumerate(alone):
+            torch.testing.assert_close(rows[k], layer.train(training)(x[k]))
+            for name, buffer in layer.named_buffers():
+                torch.testing.assert_close(tensors[name][k], buffer)
+
+
+def test_layers_that_do_more_than_their_kind_are_not_packed() -> None:
+    """A pack computes a layer by its kind: it would leave out a hook without a word."""
+
+    def with_hook(layer: nn.Module) -> None:
+        layer.register_forward_hook(lambda module, inputs, output: output * 2)
+
+    def with_forward(layer: nn.Module) -> None:
+        layer.forward = lambda x: x  # type: ignore[method-assign,assignment]
+
+    for change in (with_hook, with_forward):
+        layer = nn.Linear(2, 2)
+        packed_layers.check(nn.Sequential(layer))
+        change(layer)
+        with pytest.raises(CannotPack, match="a Linear layer with a hook"):
+            packed_layers.check(nn.Sequential(layer))
+    with pytest.raises(CannotPack, match="without running statistics"):
+        packed_layers.check(nn.BatchNorm2d(3, track_running_stats=False))
+    with pytest.raises(CannotPack, match="of some axes only"):
+        packed_layers.check(nn.Sequential(nn.Flatten(2)))
+    with pytest.raises(CannotPack, match="not flattened"):
+        x = torch.zeros(1, 2, 3, 4, 4)
+        packed_layers.forward(nn.Linear(4, 2), "", {}, x, How(torch.float32))
+
+
+def test_a_layer_that_stands_in_two_places_acts_in_both() -> None:
+    relu = nn.ReLU()
+    net = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 2)).double()
+    stacked = {name: value.unsqueeze(0) for name, value in net.named_parameters()}
+    x = torch.randn(1, 20, 3, dtype=torch.float64)
+    found = packed_layers.forward(net, "", stacked, x, How(torch.float64))
+    torch.testing.assert_close(found[0], net(x[0]))
+
+
+def test_a_buffer_in_two_places_is_not_packed() -> None:
+    (learner,), _ = learners([planned("ce", 0)])
+    norm = nn.BatchNorm2d(2, affine=False)
+    learner.module = nn.Sequential(norm, nn.ReLU(), norm)
+    with pytest.raises(CannotPack, match="share weights"):
+        packed.check(learner)
+
+
 @pytest.mark.parametrize(
     "change", [{"groups": 2}, {"dilation": 2}, {"padding_mode": "circular"}, {"padding": "same"}]
 )

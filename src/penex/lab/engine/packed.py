@@ -23,9 +23,9 @@ def check(learner: Learner) -> None:
     if learner.recipe.accumulate != 1:
         raise packed_layers.CannotPack("micro-batches are not packed")
     packed_layers.check(learner.module)
-    names = learner.module.named_parameters(remove_duplicate=False)
-    if len(list(names)) != len(list(learner.module.named_parameters())):
-        raise packed_layers.CannotPack("layers that share weights are not packed")
+    for names in (learner.module.named_parameters, learner.module.named_buffers):
+        if len(list(names(remove_duplicate=False))) != len(list(names())):
+            raise packed_layers.CannotPack("layers that share weights are not packed")
     packed_losses.families([learner.loss], learner.device, learner.dtype)
 
 

@@ -21,6 +21,9 @@ from penex.lab.models.resnet import BasicBlock
 
 Tensors = dict[str, Tensor]
 
+# Where torch keeps what runs before and after a module's forward.
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
 
 class How(NamedTuple):
     """How a pack is computed.
@@ -57,8 +60,16 @@ def forward(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: Ho
 
 
 def check(module: nn.Module) -> None:
-    """A CannotPack if some layer of a model is not known here."""
+    """A CannotPack if some layer of a model is not known here, or does more than its kind."""
     apply = _find(module)
+    name = type(module).__name__
+    own = vars(module)
+    if any(own.get(hooks) for hooks in _HOOKS) or "forward" in own:
+        raise CannotPack(f"a {name} layer with a hook or a forward of its own is not packed")
+    if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
+        raise CannotPack("a Flatten layer of some axes only is not packed")
+    if isinstance(module, nn.BatchNorm2d) and not module.track_running_stats:
+        raise CannotPack("batch norm without running statistics is not packed")
     if apply in (_sequential, _basic_block):
         for child in module.children():
             check(child)
@@ -72,7 +83,8 @@ def _find(module: nn.Module) -> Apply:
 
 
 def _sequential(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
-    children = list(module.named_children())
+    # Not named_children, which gives a layer that stands in two places once.
+    children = [(name, child) for name, child in module._modules.items() if child is not None]
     for k, ((_, one), (_, other)) in enumerate(itertools.pairwise(children)):
         if type(one) is nn.ReLU and type(other) is nn.MaxPool2d:
             # The larger of two numbers is the same before and after: fewer are left after.
@@ -155,6 +167,8 @@ def _conv(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How)
 
 
 def _linear(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
+    if x.dim() != 3:
+        raise CannotPack("a Linear layer of images that are not flattened is not packed")
     weight, bias = tensors[f"{prefix}weight"].to(how.dtype), tensors.get(f"{prefix}bias")
     product = torch.bmm(x.to(how.dtype), weight.transpose(1, 2))
     return product if bias is None else product + bias.to(how.dtype).unsqueeze(1)
@@ -174,14 +188,19 @@ def _batch_norm(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how
         now_mean = wide.mean(dim=(2, 3, 4))
         now_var = wide.var(dim=(2, 3, 4), correction=0)
         with torch.no_grad():
-            momentum = module.momentum if module.momentum is not None else 0.1
-            mean.lerp_(now_mean, momentum)
-            var.lerp_(now_var * (count / max(count - 1, 1)), momentum)
-            tensors[f"{prefix}num_batches_tracked"].add_(1)
+            batches = tensors[f"{prefix}num_batches_tracked"].add_(1)
+            share: float | Tensor | None = module.momentum
+            if share is None:  # the mean over all batches so far
+                share = batches.to(mean.dtype).reciprocal().unsqueeze(1)
+            mean.lerp_(now_mean, share)
+            var.lerp_(now_var * (count / max(count - 1, 1)), share)
     else:
         now_mean, now_var = mean, var
-    scale = tensors[f"{prefix}weight"] / (now_var + module.eps).sqrt()
-    shift = tensors[f"{prefix}bias"] - now_mean * scale
+    spread = (now_var + module.eps).sqrt()
+    scale = tensors[f"{prefix}weight"] / spread if module.affine else 1 / spread
+    shift = -now_mean * scale
+    if module.affine:
+        shift = tensors[f"{prefix}bias"] + shift
     return wide * scale[:, :, None, None, None] + shift[:, :, None, None, None]
 
 
