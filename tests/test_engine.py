@@ -5,13 +5,15 @@ import errno
 import math
 import os
 import platform
+import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -438,6 +440,75 @@ def test_resuming_at_any_step_is_bit_identical(
     for name, tensor in expected.items():  # by their bytes: NaN stands for a rho that is not there
         assert state[name].numpy().tobytes() == tensor.numpy().tobytes(), name
     assert first == lines
+
+
+class Drawing(nn.Module):
+    """A layer of a user's that draws from every generator, and keeps a buffer to itself."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x * (1 + self.seen)
+        self.seen.lerp_(x.abs().mean().detach(), 0.1)
+        noise = torch.randn_like(x) + random.random() + float(np.random.random())
+        return x + 0.1 * noise
+
+
+def with_noise(shape: Sequence[int], n_out: int) -> nn.Module:
+    """Draws in a layer of torch's, in one of the user's and in a hook."""
+    last = nn.Linear(9 * shape[0], n_out)
+    last.register_forward_hook(
+        lambda layer, _, out: out + 0.1 * torch.rand_like(out) if layer.training else out
+    )
+    return nn.Sequential(
+        nn.FractionalMaxPool2d(2, output_size=3), Drawing(), nn.Flatten(), nn.Dropout(0.3), last
+    )
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 5])
+def test_a_model_that_draws_resumes_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
+    """From torch's generators, Python's and numpy's; a buffer outside of the state_dict is kept."""
+    run = replace(digits_run("penex", epochs=4), task=replace(DIGITS, build=with_noise))
+    learner, data, position = start(run)
+    lines: list[Any] = []
+    fit(learner, data, position, lines=lines)
+    expected = final_state(learner, position)
+
+    learner, data, position = start(run)
+    first: list[Any] = []
+    with pytest.raises(Interrupted):
+        fit(
+            learner,
+            data,
+            position,
+            lines=first,
+            stop=lambda: learner.count.item() == stop_at,
+            save=lambda place: checkpoint.save(tmp_path, learner, place),
+        )
+    learner, data, position = start(run)
+    torch.manual_seed(1)  # another process would have other random numbers
+    random.seed(1)
+    np.random.seed(1)
+    assert checkpoint.load(tmp_path, learner, position)
+    fit(learner, data, position, lines=first)
+    assert first == lines
+    state = final_state(learner, position)
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+    assert state["model.1.seen"] > 0
+
+
+def test_a_run_leaves_the_generators_as_they_were(tmp_path: Path) -> None:
+    states = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
+    training.train(digits_run("ce", 50, epochs=1), tmp_path, CPU)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert str(np.random.get_state()) == states[2]
 
 
 def test_a_checkpoint_is_plain_and_only_the_last_is_kept(tmp_path: Path) -> None:

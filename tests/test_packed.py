@@ -186,15 +186,15 @@ def test_batch_norm_of_every_kind_is_the_module_alone(
         for name in alone[0].state_dict()
     }
     twin = nn.BatchNorm2d(3, **options)
-    for training in (True, True, True, False):
+    for trains in (True, True, True, False):
         x = torch.randn(2, 5, 3, 4, 4, dtype=torch.float64)  # models, examples, channels
         form = x.transpose(1, 2) if stacked else x.transpose(0, 1).flatten(1, 2)
         found = packed_layers.forward(
-            twin.train(training), "", tensors, form, How(torch.float64, stacked=stacked)
+            twin.train(trains), "", tensors, form, How(torch.float64, stacked=stacked)
         )
         rows = found.transpose(1, 2) if stacked else found.view(5, 2, 3, 4, 4).transpose(0, 1)
         for k, layer in enumerate(alone):
-            torch.testing.assert_close(rows[k], layer.train(training)(x[k]))
+            torch.testing.assert_close(rows[k], layer.train(trains)(x[k]))
             for name, buffer in layer.named_buffers():
                 torch.testing.assert_close(tensors[name][k], buffer)
 
@@ -206,7 +206,7 @@ def test_layers_that_do_more_than_their_kind_are_not_packed() -> None:
         layer.register_forward_hook(lambda module, inputs, output: output * 2)
 
     def with_forward(layer: nn.Module) -> None:
-        layer.forward = lambda x: x  # type: ignore[method-assign,assignment]
+        layer.forward = lambda x: x
 
     for change in (with_hook, with_forward):
         layer = nn.Linear(2, 2)
@@ -218,8 +218,8 @@ def test_layers_that_do_more_than_their_kind_are_not_packed() -> None:
         packed_layers.check(nn.BatchNorm2d(3, track_running_stats=False))
     with pytest.raises(CannotPack, match="of some axes only"):
         packed_layers.check(nn.Sequential(nn.Flatten(2)))
+    x = torch.zeros(1, 2, 3, 4, 4)
     with pytest.raises(CannotPack, match="not flattened"):
-        x = torch.zeros(1, 2, 3, 4, 4)
         packed_layers.forward(nn.Linear(4, 2), "", {}, x, How(torch.float32))
 
 

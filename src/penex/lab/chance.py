@@ -1,8 +1,14 @@
 """Random numbers without a state: functions of a seed, a step and a place.
 
 A mask drawn so is the same in one process or several, for a model alone or packed with others,
-and after a restart: there is nothing to save.
+and after a restart: there is nothing to save. The generators that a user's own model may draw from
+have a state; it is set anew at every step.
 """
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -43,3 +49,33 @@ def uniform(seed: Tensor, count: Tensor, scattered: Tensor) -> Tensor:
     """
     key = _mixed((_mixed(seed & _WORD) ^ (count.long() * 0x9E3779B1)) & _WORD)
     return _mixed(scattered ^ key.unsqueeze(-1)).float() / 2**32
+
+
+def sow(seed: int) -> None:
+    """Seed every generator that a model may draw from: torch's, Python's and numpy's."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:  # a trained model works without it
+        sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+@contextmanager
+def sown(device: torch.device, seed: int = 0) -> Iterator[None]:
+    """Those generators seeded, and afterwards as they were.
+
+    >>> with sown(torch.device("cpu")):
+    ...     first = torch.rand(1), random.random()
+    >>> with sown(torch.device("cpu")):
+    ...     first == (torch.rand(1), random.random())
+    True
+    """
+    mine, numpy = random.getstate(), sys.modules.get("numpy")
+    numpys = numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        sow(seed)
+        try:
+            yield
+        finally:
+            random.setstate(mine)
+            if numpy:
+                numpy.random.set_state(numpys)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from penex import metrics, registry
 from penex.conex import ZeroSumHead
-from penex.lab import environment, memory
+from penex.lab import chance, environment, memory
 from penex.lab.data import Data
 from penex.lab.data.noise import LabelNoise
 from penex.lab.data.split import split
@@ -92,8 +92,7 @@ def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
     if device.type == "cpu":
         memory.keep()
     before = torch.get_float32_matmul_precision()
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with chance.sown(device):
         torch.set_float32_matmul_precision(recipe.matmul_precision)
         try:
             yield
@@ -105,7 +104,7 @@ def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     """The model, freshly initialised by the run's seed, with its loss and optimiser."""
     head = registry.find(run.loss.name).zero_sum_head
     classes = len(data.classes)
-    torch.manual_seed(seeds.derive(run.seed, "initialisation"))
+    chance.sow(seeds.derive(run.seed, "initialisation"))
     model = run.task.build(data.shape, classes - 1 if head else classes)
     if head:
         model = nn.Sequential(model, ZeroSumHead())
@@ -115,9 +114,7 @@ def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     if run.loss.name in ("penex", "unnormalised"):  # their rho moves once a batch
         options["accumulate"] = run.recipe.accumulate
     seed = seeds.derive(run.seed, "dropout")
-    learner = Learner(model, run.loss.make(**options), run.recipe, device, seed % 2**32)
-    torch.manual_seed(seed)  # for a model of the user's that draws from torch's own generators
-    return learner
+    return Learner(model, run.loss.make(**options), run.recipe, device, seed % 2**32)
 
 
 def balanced_weights(targets: Tensor, classes: int) -> Tensor:

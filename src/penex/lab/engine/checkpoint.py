@@ -26,7 +26,7 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
     """Write a checkpoint; the one before is removed when the new one stands."""
     steps = int(learner.count.item())
     name = f"step-{steps}.safetensors"
-    tensors = {**learner.tensors(), **_random_states(learner), "history": position.history}
+    tensors = {**learner.tensors(), "history": position.history}
     # Copies: layers that share weights have one tensor under two names, which no file takes.
     cpu = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
     content: bytes = _safetensors().save(cpu)
@@ -56,12 +56,11 @@ def load(folder: Path, learner: Learner, position: Position) -> bool:
     if not ranks.agree(found, learner.device):
         return False
     place = torch.tensor([position.epoch, position.step], device=learner.device)
-    states = {**learner.tensors(), **_random_states(learner), "history": position.history}
+    states = {**learner.tensors(), "history": position.history}
     # The loss's settings are the constructor's, the same everywhere: they stay on the host.
     ranks.share(
         [place, *(v for k, v in states.items() if not k.endswith("_extra_state"))], learner.device
     )
-    _set_random_states(states, learner.device)
     position.epoch, position.step = (int(number) for number in place.tolist())
     return True
 
@@ -77,7 +76,7 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
         if history.shape != position.history.shape:
             raise ValueError("its epoch has another length")
         position.history.copy_(history)
-        _set_random_states(tensors, learner.device)
+        # Older checkpoints hold the generators' states; now every step has its own.
         learner.load({k: v for k, v in tensors.items() if not k.startswith("random.")})
         epoch, step, steps = int(place["epoch"]), int(place["step"]), len(history)
         if not (0 <= step < steps and epoch * steps + step == int(learner.count.item())):
@@ -88,23 +87,6 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
             f"The checkpoint in {folder} cannot be read ({error}). Remove the folder to train this "
             "run from its start."
         ) from error
-
-
-def _random_states(learner: Learner) -> dict[str, Tensor]:
-    """The states of torch's generators, for a model that draws from them; ours do not."""
-    if not learner.draws:
-        return {}
-    states = {"random.cpu": torch.get_rng_state()}
-    if learner.device.type == "cuda":
-        states["random.cuda"] = torch.cuda.get_rng_state(learner.device)
-    return states
-
-
-def _set_random_states(tensors: dict[str, Tensor], device: torch.device) -> None:
-    if "random.cpu" in tensors:
-        torch.set_rng_state(tensors["random.cpu"].cpu())
-    if device.type == "cuda" and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"].cpu(), device)
 
 
 def _safetensors() -> Any:

@@ -10,7 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from penex.base import Loss
 from penex.baselines import CrossEntropyLoss
 from penex.lab.engine import optimizers, ranks
-from penex.lab.models.layers import draws, seed_all
+from penex.lab.models import state
+from penex.lab.models.layers import seed_all
 from penex.lab.recipe import Recipe
 
 AnyLoss = Loss | CrossEntropyLoss
@@ -88,7 +89,6 @@ class Learner:
         self.optimizer, self.slots = optimizers.make(recipe, self.theta)
         self.count = self._constant(0.0)
         self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
-        self.draws = draws(model)
         self.model = self._distributed() if ranks.world() > 1 else self.module
 
     def _distributed(self) -> nn.Module:
@@ -111,24 +111,29 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by name: live tensors, so that writing to them is loading."""
-        state = {f"model.{name}": value for name, value in self.module.state_dict().items()}
+        live = {f"model.{name}": value for name, value in state.of(self.module).items()}
         for slot, flat in self.slots.items():
-            state |= {f"optimizer.{slot}.{s.name}": s.of(flat) for s in self.segments}
-        state |= {f"loss.{name}": value for name, value in self.loss.state_dict().items()}
-        state["count"] = self.count
-        return state
+            live |= {f"optimizer.{slot}.{s.name}": s.of(flat) for s in self.segments}
+        live |= {f"loss.{name}": value for name, value in self.loss.state_dict().items()}
+        live["count"] = self.count
+        return live
 
-    def load(self, state: dict[str, Tensor]) -> None:
+    def load(self, saved: dict[str, Tensor]) -> None:
         """Take a state that `tensors` gave; a KeyError or ValueError if it is of another kind."""
         live = self.tensors()
-        if live.keys() != state.keys():
-            raise KeyError(f"{sorted(live.keys() ^ state.keys())[0]} does not belong to both")
-        prefix = "loss."
-        self.loss.load_state_dict(
-            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        )
+        if live.keys() != saved.keys():
+            raise KeyError(f"{sorted(live.keys() ^ saved.keys())[0]} does not belong to both")
         for name, tensor in live.items():
-            if not name.startswith(prefix):
-                if tensor.shape != state[name].shape or tensor.dtype != state[name].dtype:
-                    raise ValueError(f"{name} has another shape or type")
-                tensor.copy_(state[name])
+            if name.startswith("loss."):
+                continue
+            if tensor.shape != saved[name].shape or tensor.dtype != saved[name].dtype:
+                raise ValueError(f"{name} has another shape or type")
+            if not name.startswith("model."):
+                tensor.copy_(saved[name])
+        self.loss.load_state_dict(_below("loss.", saved))
+        state.take(self.module, _below("model.", saved))
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names have a prefix, by the rest of their names."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

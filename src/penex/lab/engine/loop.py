@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from penex import metrics
+from penex.lab import chance
 from penex.lab.data import Data
 from penex.lab.engine import ranks, schedule, seeds
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
@@ -95,6 +96,8 @@ def fit(
         done = position.epoch * steps
         while position.step < steps:
             i = position.step
+            # For a model of the user's that draws: what it draws needs no saving then.
+            chance.sow(seeds.derive(seed, "draws", done + i, ranks.rank()))
             step(learner, data, batches[i], rates[done + i], position.history[i])
             position.step += 1
             # Processes that train together save and stop together, at the end of an epoch.

@@ -1,17 +1,17 @@
 """The networks that tasks train, by name; a user's own as module:factory."""
 
 import copy
-import hashlib
 import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from penex.lab import chance
 from penex.lab.errors import LabError, unknown
+from penex.lab.models import sources, state
 from penex.lab.models.cnn import cnn
 from penex.lab.models.mlp import mlp
 from penex.lab.models.resnet import resnet18
@@ -34,8 +34,13 @@ def default(shape: Sequence[int]) -> str:
     return "cnn" if max(shape[1:]) <= _CNN_SIDE else "resnet18"
 
 
-def find(name: str) -> Build:
-    """The network of a name: (shape of an input, number of logits) -> nn.Module."""
+def find(name: str, *, trained: bool = False) -> Build:
+    """The network of a name: (shape of an input, number of logits) -> nn.Module.
+
+    Args:
+        name: of MODELS, or module:factory.
+        trained: whether it is trained already; if not, a step is tried with one of the user's own.
+    """
     if ":" not in name:
         if name not in MODELS:
             raise unknown("model", name, [*MODELS, "module:factory"])
@@ -63,9 +68,9 @@ def find(name: str) -> Build:
             inputs = torch.zeros(2, *shape, dtype=next(model.parameters()).dtype)
             with torch.no_grad():  # a lazy layer learns its size here
                 _check(model.eval()(inputs), n_out)
-            if (*shape, n_out) not in tried:  # once, not for every run
-                _try(model, inputs, n_out)
+            if not trained and (*shape, n_out) not in tried:  # once, not for every run
                 tried.add((*shape, n_out))
+                _warn(name, _try(model, inputs, n_out))
         except (Exception, SystemExit) as error:
             raise LabError(
                 f"The model {name} does not work for inputs of shape {tuple(shape)} and {n_out} "
@@ -82,21 +87,41 @@ def _check(logits: object, n_out: int) -> None:
         raise ValueError(f"two inputs gave logits of shape {shape}, not {(2, n_out)}")
 
 
-def _try(model: nn.Module, inputs: torch.Tensor, n_out: int) -> None:
-    """A step of training with a copy of a model, which leaves no trace."""
+def _try(model: nn.Module, inputs: torch.Tensor, n_out: int) -> list[str]:
+    """A step of training with a copy of a model; which of its plain attributes changed."""
+    odd = [k for k, v in model.state_dict().items() if not isinstance(v, torch.Tensor)]
+    if odd:
+        raise ValueError(f"{odd[0]} of its state_dict is no tensor, so it could not be saved")
     trial = copy.deepcopy(model).train()
-    with torch.random.fork_rng([]):
+    before = state.python_values(trial)
+    with chance.sown(inputs.device):
         logits = trial(inputs)
         _check(logits, n_out)
         if not logits.requires_grad:
             raise ValueError("its logits have no gradient")
         torch.autograd.backward(logits.sum())
+    after = state.python_values(trial)
+    return [name for name in after if after[name] != before.get(name)]
+
+
+_told: set[str] = set()
+
+
+def _warn(name: str, changed: list[str]) -> None:
+    """Say once that a checkpoint does not hold what a model keeps in plain attributes."""
+    if changed and name not in _told:
+        _told.add(name)
+        print(
+            f"The model {name} changes {', '.join(changed[:3])} while it trains, which no "
+            "checkpoint holds: a run that is stopped and resumed may end differently. A buffer "
+            "(register_buffer) is kept.",
+            file=sys.stderr,
+        )
 
 
 def source(name: str) -> str | None:
-    """A checksum of a user's own model file: when it changes, so do the runs."""
+    """A checksum of the code of a user's own model: when it changes, so do the runs."""
     if ":" not in name:
         return None
     find(name)
-    path = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else None
+    return sources.checksum(name.partition(":")[0])

@@ -7,9 +7,6 @@ from torch import Tensor, nn
 
 from penex.lab import chance
 
-# Modules of torch without chance in them; a class of the user's may draw in its own forward.
-_QUIET = ("container", "linear", "conv", "batchnorm", "normalization", "pooling", "flatten")
-
 
 class Dropout(nn.Module):
     """Dropout whose mask is a function of seed, step and place in the batch, not of a state.
@@ -52,19 +49,6 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """The probability."""
         return f"p={self.p}"
-
-
-def draws(model: nn.Module) -> bool:
-    """Whether a model may draw from torch's generators while it trains.
-
-    >>> draws(nn.Sequential(nn.Linear(1, 1), Dropout())), draws(nn.Dropout())
-    (False, True)
-    """
-    known = ("penex.", *(f"torch.nn.modules.{name}" for name in _QUIET))
-    return any(
-        not isinstance(m, nn.ReLU) and not type(m).__module__.startswith(known)
-        for m in model.modules()
-    )
 
 
 def seed_all(model: nn.Module, seed: Tensor, count: Tensor) -> list[Dropout]:
