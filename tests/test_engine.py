@@ -24,10 +24,12 @@ from penex import registry
 from penex.lab import chance, files, runs, tasks, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
+from penex.lab.engine.batches import Batches
 from penex.lab.engine.evaluation import logits_of
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY, step
 from penex.lab.errors import Interrupted, LabError, RecordError
+from penex.lab.models import find
 from penex.lab.models.layers import Dropout, seed_all
 from penex.lab.recipe import Recipe
 
@@ -291,6 +293,72 @@ def test_evaluation_changes_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), random)
     assert learner.module.training
     assert learner.loss.training
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "size"),
+    [
+        ("cnn", (1, 8, 8), 2048),
+        ("cnn", (3, 32, 32), 2048),
+        ("resnet18", (3, 32, 32), 2048),
+        ("resnet18", (3, 64, 64), 512),
+        ("mlp", (4,), 2048),
+    ],
+)
+def test_large_images_are_evaluated_fewer_at_a_time(
+    name: str, shape: tuple[int, ...], size: int
+) -> None:
+    """As many as always for the paper's shapes, and 2 GiB whatever the images."""
+    network, batches = find(name)(shape, 10).eval(), Batches(CPU)
+    with torch.no_grad():
+        batches(lambda start, stop: network(torch.zeros(stop - start, *shape)), 2)
+    assert batches.size == size
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_a_batch_that_memory_is_too_short_for_is_halved(error: Exception) -> None:
+    """The numbers are the same, in the same order, and the smaller size stays."""
+    learner, data, _ = start(digits_run(dtype="float64"))
+    expected = logits_of(learner, data, data.test)
+    module, sizes = learner.module, []
+
+    def short(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        sizes.append(len(inputs[0]))
+        if len(inputs[0]) > 100:
+            raise error
+
+    module.register_forward_pre_hook(short)
+    for _ in range(2):
+        torch.testing.assert_close(logits_of(learner, data, data.test), expected)
+    n = len(data.test)
+    tried = [n, n // 2, n // 4, n // 8]
+    assert sizes[: len(tried)] == tried
+    assert max(sizes[len(tried) :]) == learner.batches.size == n // 8
+
+
+def test_another_error_than_lack_of_memory_is_raised() -> None:
+    def wrong(start: int, stop: int) -> Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        Batches(CPU)(wrong, 10)
+
+    def full(start: int, stop: int) -> Tensor:
+        if stop - start > 2:
+            raise MemoryError
+        if start:
+            raise MemoryError("even of one")
+        return torch.zeros(stop - start)
+
+    with pytest.raises(MemoryError, match="even of one"):
+        Batches(CPU)(full, 10)
 
 
 def test_autocast_trains_in_bfloat16_and_keeps_float32() -> None:

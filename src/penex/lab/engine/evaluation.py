@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from penex import metrics
+from penex.lab import chance
 from penex.lab.data import Data, Part
 from penex.lab.engine.learner import Learner
-
-_BATCH = 2048
 
 
 def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
@@ -15,13 +14,17 @@ def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
 
     Without autocast, which is for training: whoever uses the model gets the same.
     """
+
+    def logits(start: int, stop: int) -> Tensor:
+        inputs = part.inputs[part.index[start:stop]]
+        found: Tensor = learner.module(data.normalise(inputs, learner.dtype))
+        return found.to(learner.dtype)
+
     learner.train(False)
-    rows = []
-    with torch.no_grad():
-        for inputs in part.batches(_BATCH):
-            rows.append(learner.module(data.normalise(inputs, learner.dtype)).to(learner.dtype))
+    with torch.no_grad(), chance.sown(learner.device):
+        rows = learner.batches(logits, len(part))
     learner.train(True)
-    return torch.cat(rows)
+    return rows
 
 
 def scores_of(learner: Learner, logits: Tensor, part: Part) -> metrics.Scores:

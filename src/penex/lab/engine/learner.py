@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from penex.base import Loss
 from penex.baselines import CrossEntropyLoss
 from penex.lab.engine import optimizers, ranks
+from penex.lab.engine.batches import Batches
 from penex.lab.models import state
 from penex.lab.models.layers import seed_all
 from penex.lab.recipe import Recipe
@@ -89,6 +90,7 @@ class Learner:
         self.optimizer, self.slots = optimizers.make(recipe, self.theta)
         self.count = self._constant(0.0)
         self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
+        self.batches = Batches(device)
         self.model = self._distributed() if ranks.world() > 1 else self.module
 
     def _distributed(self) -> nn.Module:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from penex.lab.data import Data, Part, normalise
 from penex.lab.engine import optimizers, packed_layers, packed_losses
+from penex.lab.engine.batches import Batches
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
 from penex.lab.models.layers import seed_all
@@ -89,6 +90,8 @@ class Pack:
         product = torch.bfloat16 if half else first.dtype
         self.how = packed_layers.How(product, stacked=first.device.type == "cuda")
         self.exact = half and not medium  # autocast is for training alone
+        most = max(1, _EVALUATED.get(first.device.type, 4096) // len(learners))
+        self.batches = Batches(first.device, most)
 
     def __len__(self) -> int:
         return len(self.learners)
@@ -196,11 +199,12 @@ class Pack:
         """The logits of a part of each model's data, (M, n, K). Changes no state."""
         self.train(False)
         index = torch.stack([part.index for part in parts])
-        size = max(1, _EVALUATED.get(self.device.type, 4096) // len(self))
+
+        def logits(start: int, stop: int) -> Tensor:
+            inputs = parts[0].inputs[index[:, start:stop]]
+            return self.logits(self.theta, inputs, exact=self.exact).transpose(0, 1)
+
         with torch.no_grad():
-            chunks = torch.split(index, size, dim=1)
-            rows = [
-                self.logits(self.theta, parts[0].inputs[some], exact=self.exact) for some in chunks
-            ]
+            rows = self.batches(logits, index.shape[1])
         self.train(True)
-        return torch.cat(rows, dim=1)
+        return rows.transpose(0, 1).contiguous()
