@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penex import cli
@@ -108,6 +110,12 @@ def test_a_second_call_trains_nothing(
     shown = capsys.readouterr()
     assert "4 of 4 runs were there already" in shown.err
     assert "PENEX minus CE" in shown.out
+    last = shown.out.splitlines()[-1]  # how the best run is used
+    words = shlex.split(last[last.index("penex predict") :])
+    assert words[-1] == "FILES"
+    np.save(copied / "x.npy", np.zeros((2, 8, 8), np.uint8))
+    run(*words[1:-1], copied / "x.npy")
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_train_prints_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from penex.lab.data import pixels
 from penex.lab.engine import checkpoint, loop
 from penex.lab.errors import RecordError
 from penex.lab.models import exported
+from penex.lab.models import tensors as tensors_
 from penex.lab.records import Record
 
 from pictures import picture, write_folder
@@ -265,7 +266,7 @@ def test_tables_and_arrays_are_predicted(
     rows = list(csv.DictReader(io.StringIO(shown.out)))
     assert [row["class"] for row in rows] == ["0", "1", "0", "1"]
     assert [row["row"] for row in rows] == ["0", "1", "2", "3"]
-    assert "have the shape (1,), not (2,)" in shown.err
+    assert "takes inputs of shape (N, 2); got (4, 1)" in shown.err
 
 
 @pytest.mark.parametrize("harm", ["nothing", "card", "format", "tensors", "cut"])
@@ -289,7 +290,7 @@ def test_a_damaged_model_is_one_sentence(
     assert stopped.value.code == 2
     text = capsys.readouterr().err
     assert text.count("\n") == 1
-    assert {"nothing": "holds no trained model", "format": "another version"}.get(
+    assert {"nothing": "holds no completed run", "format": "another version"}.get(
         harm, "is damaged"
     ) in text
 
@@ -306,7 +307,7 @@ def test_our_reader_of_safetensors_is_theirs(tmp_path: Path) -> None:
         "f": torch.tensor([True, False]),
     }
     safetensors.torch.save_file(tensors, tmp_path / "x.safetensors", metadata={"k": "v"})
-    found = exported.read_safetensors(tmp_path / "x.safetensors")
+    found = tensors_.parse((tmp_path / "x.safetensors").read_bytes())
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
 
@@ -337,8 +338,12 @@ def test_onnx_gives_the_same_probabilities(trained: Path, tmp_path: Path) -> Non
     cli.main(["export", str(run_of(trained)), "--onnx", str(path)])
     facts = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
     assert json.loads(facts["classes"]) == ["class 0", "class 1", "class 2"]
-    raw = torch.randint(0, 256, (5, 3, 32, 32)).float()
-    (found,) = runtime.InferenceSession(path).run(None, {"inputs": raw.numpy()})
+    raw = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
+    session = runtime.InferenceSession(path)
+    (found,) = session.run(None, {"inputs": raw.numpy()})
     with torch.no_grad():
         expected = exported.load(run_of(trained))(raw)
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
+    assert facts["inputs"].startswith("uint8 of shape (N, 3, 32, 32), numbers from 0 to 255")
+    with pytest.raises(Exception, match="tensor"):  # a graph cannot refuse, but its type does
+        session.run(None, {"inputs": raw.numpy() / np.float32(255)})

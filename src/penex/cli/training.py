@@ -176,6 +176,7 @@ def command_line() -> str:
 
 def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
     """Write tables, figures and the page beside the records; then print."""
+    from penex.lab.best import best_run
     from penex.report import results, terminal
     from penex.report.all import write_all
 
@@ -186,3 +187,7 @@ def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
         f"\n{seconds:.0f} s. In {folder}: {', '.join(path.name for path in written)}, and a record "
         "of every run."
     )
+    with contextlib.suppress(LabError):  # every run may have diverged
+        choice = best_run(folder)
+        words = ["penex", "predict", str(choice.folder), *["--own-code"][: choice.own_code]]
+        print(f"The best by validation cross-entropy, at work: {shlex.join(words)} FILES")

@@ -1,13 +1,19 @@
 """penex predict and penex export: a trained model at work."""
 
+import contextlib
+import itertools
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from penex.cli.options import hinted
 from penex.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from penex.lab.models.exported import Exported
 
 Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
@@ -23,10 +29,12 @@ def predict(
 ) -> None:
     """Calibrated probabilities for new files, prepared as the training data were.
 
-    Files that cannot be read are named on standard error and skipped.
+    Files that cannot be read are named on standard error and skipped; the exit code is 0 if any
+    was predicted, and 2 if none was. Lines have the order of the files.
 
     Args:
-        run: the folder of a completed run: runs/TASK/LOSS/HASH/seed-N.
+        run: the folder of a completed run, runs/TASK/LOSS/HASH/seed-N; or of a loss or a task, for
+            the run with the lowest validation cross-entropy (of the latest comparison).
         files: images, tables or arrays, as the model was trained on; or folders of them.
         to: where to write.
         form: csv (a column a class) or jsonl.
@@ -36,30 +44,86 @@ def predict(
     from penex.lab import environment
     from penex.lab import files as writing
     from penex.lab import predict as lab
-    from penex.lab.models.exported import load
+    from penex.lab.models import raw
 
     if not files:
         raise LabError("penex predict needs files to predict.")
-    model = load(run, own_code=own_code)
-    skipped: list[lab.Item] = []
+    if to is not None:
+        writing.check_target(to)
+    model = _model(run, own_code)
+    place = environment.device_of(device)
+    skipped: list[raw.Item] = []
 
-    def skip(item: lab.Item) -> None:
-        skipped.append(item)
+    def skip(item: raw.Item) -> None:
+        skipped.append(item._replace(value=""))
         print(f"skipped {item.file}: {item.value}", file=sys.stderr)
 
-    place = environment.device_of(device)
-    predictions = lab.predict(model, lab.items(model, files), place, skip)
-    lines = lab.as_csv(predictions, model.classes) if form == "csv" else lab.as_jsonl(predictions)
-    if to is None:
-        written = sum(print(line) is None for line in lines)
-    else:
-        text = list(lines)
-        written = len(text)
-        writing.write(to, ("\n".join(text) + "\n").encode(errors="surrogateescape"))
+    paths = raw.files_in(files)
+    with _progress(len(paths), shown=to is not None or not sys.stdout.isatty()) as tick:
+        found = itertools.chain.from_iterable(
+            raw.items(model.card, [path]) for path in _ticking(paths, tick)
+        )
+        predictions = lab.predict(model, found, place, skip)
+        first = next(predictions, None)
+        if first is not None:
+            predictions = itertools.chain([first], predictions)
+            lines = (
+                lab.as_csv(predictions, model.classes)
+                if form == "csv"
+                else lab.as_jsonl(predictions)
+            )
+            _write(lines, to)
     if skipped:
         print(f"{len(skipped)} skipped.", file=sys.stderr)
-    if written <= (form == "csv"):
+    if first is None:
         raise LabError("There was nothing to predict.")
+
+
+def _write(lines: Iterator[str], to: Path | None) -> None:
+    """Write lines as they come; a file is whole or as it was."""
+    from penex.lab import files
+
+    if to is None:
+        for line in lines:
+            print(line)
+        return
+    with files.writing(to) as file:
+        for line in lines:
+            file.write(f"{line}\n".encode())
+
+
+def _ticking(paths: list[Path], tick: Callable[[], None]) -> Iterator[Path]:
+    for path in paths:
+        yield path
+        tick()
+
+
+@contextlib.contextmanager
+def _progress(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal that predictions do not go to."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    hidden = not shown or not console.is_terminal
+    with Progress(console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task("predicting", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _model(run: Path, own_code: bool) -> "Exported":
+    """The model of a run, or of the best one in a folder of runs, which is said."""
+    from penex.lab.best import best_run
+    from penex.lab.models.exported import CARD, load
+
+    if not (run / CARD).exists() and not (run / "done.json").exists():
+        choice = best_run(run)
+        print(
+            f"The best of {choice.among} runs by validation cross-entropy: {choice.folder}",
+            file=sys.stderr,
+        )
+        run = choice.folder
+    return load(run, own_code=own_code)
 
 
 def export(
@@ -70,16 +134,18 @@ def export(
 ) -> None:
     """Write a trained model as ONNX, from raw inputs to calibrated probabilities.
 
-    Class names and temperature travel in the file's metadata. The run's own model.safetensors and
-    model.json need no export: penex.lab.models.exported.load reads them with torch alone.
+    Class names, temperature and the form of the inputs travel in the file's metadata. The run's own
+    model.safetensors and model.json need no export: penex.lab.models.exported.load reads them with
+    torch alone.
 
     Args:
-        run: the folder of a completed run: runs/TASK/LOSS/HASH/seed-N.
-        onnx: the file to write.
+        run: the folder of a completed run, runs/TASK/LOSS/HASH/seed-N; or of a loss or a task, for
+            the run with the lowest validation cross-entropy (of the latest comparison).
+        onnx: the file to write, NAME.onnx.
         own_code: import the module of a model of one's own, which runs its code.
     """
     from penex.lab.models import onnx as exporter
-    from penex.lab.models.exported import load
 
-    exporter.write(load(run, own_code=own_code), onnx)
+    exporter.check(onnx)
+    exporter.write(_model(run, own_code), onnx)
     print(f"Written: {onnx}")

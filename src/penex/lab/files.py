@@ -5,25 +5,46 @@ import json
 import math
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from penex.lab.errors import LabError
+
+
+def check_target(path: Path) -> None:
+    """A LabError if no file can be written at a place: said before any work."""
+    if not path.parent.is_dir():
+        raise LabError(f"There is no folder {path.parent} to write {path.name} into.")
+    if path.exists() and not path.is_file():
+        raise LabError(f"{path} is no file that can be written anew.")
+    if not os.access(path.parent, os.W_OK):
+        raise LabError(f"Nothing can be written into the folder {path.parent}.")
 
 
 def write(path: Path, content: bytes) -> None:
     """Write a file whole, or leave what was there."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes its place when all is written; else what was there stays."""
     stem = f".{path.name}.{platform.node()}"
     beside = path.with_name(f"{stem}.{os.getpid()}.tmp")
     try:
         with beside.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, there is nothing to remove
             beside.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # a full disk does not say which file
+        # A full disk does not say which file; the one beside nobody knows.
+        if isinstance(error, OSError) and error.filename in (None, str(beside)):
             error.filename = str(path)
         raise
     for other in path.parent.glob(f"{glob.escape(stem)}.*.tmp"):

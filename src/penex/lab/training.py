@@ -244,6 +244,7 @@ def card_of(run: Run, learner: Learner, data: Data) -> Json:
         "preprocessing": {
             **run.task.preprocessing,
             "inputs": str(data.train.inputs.dtype).removeprefix("torch."),
+            "range": [float(value) for value in data.train.inputs.aminmax()],
             "mean": data.mean.flatten().tolist(),
             "std": data.std.flatten().tolist(),
         },

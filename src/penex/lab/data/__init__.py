@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from penex.lab.errors import LabError
+
 _CHUNK = 4096
 
 
@@ -45,6 +47,11 @@ class Collection:
     std: Tensor | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        twice = [name for k, name in enumerate(self.classes) if name in self.classes[:k]]
+        if twice:
+            raise LabError(f"Two classes are named {twice[0]!r}: give each a name of its own.")
 
     @property
     def parts(self) -> dict[str, Examples]:

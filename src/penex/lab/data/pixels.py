@@ -45,17 +45,21 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
         with open_image(io.BytesIO(content)) as opened:
-            original = opened.size
-            image: Image.Image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I") or image.mode == "F":
-                image = _eight_bits(image, opened.format)
-            grey = image.mode in ("1", "L", "LA", "La")
-            if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-                image = image.convert("RGBA")
-                white = Image.new("RGBA", image.size, "white")
-                image = Image.alpha_composite(white, image)
-            image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
-    return np.asarray(image).transpose(2, 0, 1), grey, original
+            return *prepared(opened, opened.format, size), opened.size
+
+
+def prepared(image: Image.Image, form: str | None, size: int) -> tuple[Array, bool]:
+    """An opened image, of a file in a form, as (3, size, size) uint8, and whether it is grey."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _eight_bits(image, form)
+    grey = image.mode in ("1", "L", "LA", "La")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
+    return np.asarray(image).transpose(2, 0, 1), grey
 
 
 def _eight_bits(image: Image.Image, form: str | None) -> Image.Image:

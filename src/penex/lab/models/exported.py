@@ -1,10 +1,10 @@
 """A trained model on its own: two files, and how to load them with torch alone."""
 
+import hashlib
 import json
-import math
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,27 +12,35 @@ from torch import Tensor, nn
 from penex.conex import ZeroSumHead
 from penex.lab import files
 from penex.lab.data import normalise
-from penex.lab.errors import RecordError
-from penex.lab.models import find, source
+from penex.lab.engine.batches import Batches
+from penex.lab.errors import LabError, RecordError
+from penex.lab.models import card as cards
+from penex.lab.models import find, raw, source, state, tensors
 
 CARD, TENSORS = "model.json", "model.safetensors"
+_DONE = "done.json"  # of the record, which vouches for both
 _FORMAT = 1
-_TYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+
+
+class Prediction(NamedTuple):
+    """What a model says of one input.
+
+    Attributes:
+        label: the name of the most probable class.
+        confidence: its probability.
+        probabilities: that of every class, with as many digits as tell it from its neighbours.
+    """
+
+    label: str
+    confidence: float
+    probabilities: dict[str, float]
 
 
 class Exported(nn.Module):
     """A trained network from raw inputs to calibrated probabilities.
+
+    Raw are the numbers that the training data had: of images uint8, 0 to 255. Inputs of another
+    shape, or images of another scale, are refused with a LabError.
 
     Args:
         network: from normalised inputs to logits.
@@ -47,39 +55,98 @@ class Exported(nn.Module):
         self.network = network
         self.card = card
         self.classes: tuple[str, ...] = tuple(card["classes"])
-        self.temperature: float = card["temperature"]
+        self.temperature = float(card["temperature"])
         shape = (-1, *[1] * (len(card["shape"]) - 1))
+        # Inputs that need float64 are normalised in it; other devices than a CPU may have none.
+        single = card["preprocessing"].get("inputs") in ("uint8", "float32")
         for name in ("mean", "std"):
-            value = torch.tensor(card["preprocessing"][name], dtype=torch.float64)
-            self.register_buffer(name, value.reshape(shape), persistent=False)
+            value = torch.tensor(card["preprocessing"][name], dtype=torch.float64).reshape(shape)
+            self.register_buffer(name, value.float() if single else value, persistent=False)
 
-    def logits(self, inputs: Tensor) -> Tensor:
-        """The logits of raw inputs (N, ...), uint8 or floating point, as the network gives them."""
+    def logits(self, inputs: Tensor, *, scale: float | None = None) -> Tensor:
+        """The logits of raw inputs (N, ...), as the network gives them.
+
+        Args:
+            inputs: uint8 or floating point.
+            scale: what makes inputs raw when they are multiplied by it: 255 for images from 0 to 1.
+        """
+        return self.unchecked_logits(raw.check(inputs, self.card, scale))
+
+    def forward(self, inputs: Tensor, *, scale: float | None = None) -> Tensor:
+        """The probability of each class, softmax(logits / temperature); see `logits`."""
+        found = self.unchecked(raw.check(inputs, self.card, scale))
+        if not bool(found.isfinite().all()):
+            raise LabError("The model's answer is not finite: inputs are far from what it knows.")
+        return found
+
+    def predict(self, inputs: Any, *, scale: float | None = None) -> list[Prediction]:
+        """Predictions for files, Pillow images, arrays or tensors: one for each input in them.
+
+        Args:
+            inputs: a path or an image, which are prepared as the training data were; an array or a
+                tensor of one input or several; or a list of such.
+            scale: see `logits`.
+
+        Needs Pillow and numpy for all but tensors.
+        """
+        values = raw.of(inputs, self.card, scale)
+        with torch.no_grad():
+            found = Batches(self.mean.device)(lambda i, j: self.unchecked(values[i:j]), len(values))
+        if not bool(found.isfinite().all()):
+            raise LabError("The model's answer is not finite: inputs are far from what it knows.")
+        return [self.prediction(row) for row in found.cpu()]
+
+    def unchecked_logits(self, inputs: Tensor) -> Tensor:
+        """The logits of inputs that were checked before."""
         dtype = next(self.network.parameters()).dtype
-        result: Tensor = self.network(normalise(inputs, self.mean, self.std, dtype))
+        there = inputs.to(self.mean.device)
+        result: Tensor = self.network(normalise(there, self.mean, self.std, dtype))
         return result
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The probability of each class: softmax(logits / temperature)."""
-        return torch.softmax(self.logits(inputs) / self.temperature, dim=1)
+    def unchecked(self, inputs: Tensor) -> Tensor:
+        """The probabilities of inputs that were checked before."""
+        return torch.softmax(self.unchecked_logits(inputs) / self.temperature, dim=1)
+
+    def prediction(self, row: Tensor) -> Prediction:
+        """What the probabilities of one input say."""
+        short = _shortest if row.dtype == torch.float32 else float
+        named = dict(zip(self.classes, map(short, row.tolist()), strict=True))
+        label = self.classes[int(row.argmax())]
+        return Prediction(label, named[label], named)
+
+
+def _shortest(value: float) -> float:
+    """The number with the fewest digits that is the same in float32.
+
+    >>> _shortest(0.10000000149011612)
+    0.1
+    """
+    for digits in range(6, 9):
+        short = float(f"{value:.{digits}g}")
+        if struct.unpack("f", struct.pack("f", short))[0] == value:
+            return short
+    return float(f"{value:.9g}")
 
 
 def save(folder: Path, network: nn.Module, card: dict[str, Any]) -> None:
     """Write model.safetensors and model.json."""
     import safetensors.torch
 
-    tensors = {
-        name: value.detach().cpu().clone().contiguous()
-        for name, value in network.state_dict().items()
-    }
-    files.write(folder / TENSORS, safetensors.torch.save(tensors))
-    files.write_json(folder / CARD, {"format": _FORMAT, **card})
+    content = safetensors.torch.save(
+        {
+            name: value.detach().cpu().clone().contiguous()
+            for name, value in state.of(network).items()
+        }
+    )
+    files.write(folder / TENSORS, content)
+    files.write_json(folder / CARD, {"format": _FORMAT, **card, "sha256": _sha256(content)})
 
 
 def load(folder: str | Path, *, own_code: bool = False) -> Exported:
     """The model that a run left in its folder, ready to predict.
 
-    It needs torch and this package; no other library.
+    It needs torch and this package; no other library. The two files are held against the checksums
+    in model.json and in the run's done.json, where these have them.
 
     Args:
         folder: of a completed run.
@@ -87,31 +154,41 @@ def load(folder: str | Path, *, own_code: bool = False) -> Exported:
     """
     folder = Path(folder)
     try:
-        card = json.loads((folder / CARD).read_bytes())
-        _check(folder, card)
-        if ":" in card["model"]:
+        card, content = _read(folder)
+        own = ":" in card["model"]
+        if own:
             _check_own(folder, card, own_code)
-        n_out = len(card["classes"])
-        head = card["zero_sum_head"]
-        network = find(card["model"])(card["shape"], n_out - 1 if head else n_out)
-        if head:
-            network = nn.Sequential(network, ZeroSumHead())
-        tensors = read_safetensors(folder / TENSORS)
-        kind = next((v.dtype for v in tensors.values() if v.is_floating_point()), torch.float32)
-        network = network.to(kind)
-        network.load_state_dict(tensors)
+        found = tensors.parse(content)
+        network = _network(card, own)
+        kind = next((v.dtype for v in found.values() if v.is_floating_point()), torch.float32)
+        state.take(network.to(kind), found, assign=not own)
+        _check_finite(network)
         return Exported(network, card).eval()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecordError(
             f"{folder} holds no trained model ({error.filename} is missing): give the folder of a "
             "completed run, runs/<task>/<loss>/<hash>/seed-<n>."
         ) from error
-    except (ValueError, KeyError, TypeError, RuntimeError, struct.error) as error:
-        raise RecordError(f"The model in {folder} is damaged: {error}.") from error
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        RuntimeError,
+        MemoryError,
+    ) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise RecordError(f"The model in {folder} is damaged: {what}.") from error
 
 
-def _check(folder: Path, card: Any) -> None:
-    """A ValueError if a card does not say what a model needs, in the form it needs it."""
+def _read(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The card and the bytes of the tensors, as they were written."""
+    sums = _sums(folder)
+    content = {name: (folder / name).read_bytes() for name in (CARD, TENSORS)}
+    for name, expected in sums.items():
+        if name in content and _sha256(content[name]) != expected:
+            raise ValueError(f"the checksum of {name} is not the one in {_DONE}")
+    card = json.loads(content[CARD])
     if not isinstance(card, dict):
         raise ValueError("model.json is no object")
     if card.get("format") != _FORMAT:
@@ -119,33 +196,36 @@ def _check(folder: Path, card: Any) -> None:
             f"{folder / CARD} was written by another version of penex (format "
             f"{card.get('format')!r}; this one has {_FORMAT})."
         )
-    shape, classes, temperature = (card.get(k) for k in ("shape", "classes", "temperature"))
-    if not isinstance(shape, list) or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise ValueError(f"the shape {shape!r} is none")
-    if classes is None or not _names(classes) or len(set(classes)) != len(classes):
-        raise ValueError("the classes are no list of different names")
-    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
-        raise ValueError(f"the temperature {temperature!r} is none")
-    preprocessing = card.get("preprocessing")
-    needs = {"images": "image_size", "table": "columns", "arrays": "kind"}
-    if not isinstance(preprocessing, dict) or preprocessing.get("kind") not in needs:
-        raise ValueError("the preprocessing is of no known kind")
-    if needs[preprocessing["kind"]] not in preprocessing:
-        raise ValueError(f"the preprocessing lacks {needs[preprocessing['kind']]}")
-    if preprocessing["kind"] == "table" and not _names(preprocessing["columns"]):
-        raise ValueError("the columns are no list of names")
-    for name, least in (("mean", -math.inf), ("std", 0.0)):
-        values = preprocessing.get(name)
-        if not isinstance(values, list) or len(values) not in (1, shape[0]):
-            raise ValueError(f"the {name} is not one number for each channel")
-        if not all(isinstance(v, int | float) and least < v < math.inf for v in values):
-            raise ValueError(f"the {name} holds what is no {name}")
-    if not isinstance(card.get("model"), str):
-        raise ValueError("the model has no name")
+    if "sha256" in card and _sha256(content[TENSORS]) != card["sha256"]:
+        raise ValueError(f"the checksum of {TENSORS} is not the one in {CARD}")
+    cards.check(card)
+    return card, content[TENSORS]
 
 
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+def _sums(folder: Path) -> dict[str, Any]:
+    """The checksums that a run's record has; none where the model was copied without it."""
+    if not (folder / _DONE).exists():
+        return {}
+    done = json.loads((folder / _DONE).read_bytes())
+    if isinstance(done, dict) and done.get("status") == "diverged":
+        raise RecordError(f"The run in {folder} diverged, so it left no model.")
+    sums = done.get("sha256") if isinstance(done, dict) else None
+    if not isinstance(sums, dict):
+        raise ValueError(f"{_DONE} has no checksums")
+    return sums
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _network(card: dict[str, Any], own: bool) -> nn.Module:
+    """The network of a card; one of ours without memory, which the tensors bring."""
+    head, n_out = card["zero_sum_head"], len(card["classes"])
+    with torch.device("cpu" if own else "meta"):
+        build = find(card["model"], trained=True)
+        network = build(card["shape"], n_out - 1 if head else n_out)
+        return nn.Sequential(network, ZeroSumHead()) if head else network
 
 
 def _check_own(folder: Path, card: dict[str, Any], own_code: bool) -> None:
@@ -156,31 +236,16 @@ def _check_own(folder: Path, card: dict[str, Any], own_code: bool) -> None:
         )
     if source(card["model"]) != card.get("model_source"):
         raise RecordError(
-            f"The file of {card['model']} is not the one that the model in {folder} was trained "
+            f"The code of {card['model']} is not the one that the model in {folder} was trained "
             "with: it would compute something else."
         )
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file: a length, a JSON header, and the bytes."""
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    body = bytearray(content[8 + length :])
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        start, stop = entry["data_offsets"]
-        dtype, shape = _TYPES[entry["dtype"]], entry["shape"]
-        size = torch.empty((), dtype=dtype).element_size()
-        count = (stop - start) // size
-        if stop > len(body) or count != torch.Size(shape).numel():
-            raise ValueError(f"{name} is cut off")
-        flat = (
-            torch.frombuffer(body, dtype=dtype, count=count, offset=start).clone()
-            if count
-            else torch.empty(0, dtype=dtype)
-        )
-        tensors[name] = flat.reshape(shape)
-    return tensors
+def _check_finite(network: nn.Module) -> None:
+    """A ValueError where a weight is not finite; a buffer may well be a mask of -inf."""
+    for name, weight in network.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise ValueError(f"{name} holds numbers that are not finite")
+    for name, buffer in network.named_buffers():
+        if bool(buffer.isnan().any()):
+            raise ValueError(f"{name} holds numbers that are not finite")

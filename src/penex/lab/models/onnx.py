@@ -7,30 +7,54 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from penex.lab import files
 from penex.lab.errors import LabError
+from penex.lab.models import raw
 from penex.lab.models.exported import Exported
 
 _NEEDED = ("onnx", "onnxscript")
+_SUFFIX = ".onnx"
+
+
+def check(path: Path) -> None:
+    """A LabError if no ONNX file can be written at a place, said before any work."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LabError(f"ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
+    if path.suffix.lower() != _SUFFIX:
+        raise LabError(f"The name of an ONNX file ends with {_SUFFIX}; got {path}.")
+    files.check_target(path)
+
+
+class _Unchecked(nn.Module):
+    """A model as a graph, which cannot refuse an input."""
+
+    def __init__(self, model: Exported) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.model.unchecked(inputs)
 
 
 def write(model: Exported, path: Path) -> None:
     """Write a model from raw inputs (N, ...) to the probabilities of its classes.
 
-    They are float32, or float64 for a model whose data needed it.
+    Inputs have the type of the training data and no other, so that images from 0 to 1, which are no
+    uint8, are refused by whoever runs the graph; `inputs` in its metadata says which.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise LabError(f"ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
-    wide = model.card["preprocessing"].get("inputs") == "float64"
-    example = torch.zeros(2, *model.card["shape"], dtype=torch.float64 if wide else torch.float32)
+    check(path)
+    made = model.card["preprocessing"]
+    kind = made.get("inputs", "float32")
+    example = torch.zeros(2, *model.card["shape"], dtype=getattr(torch, kind))
     batch = torch.export.Dim("batch", min=1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own, on its own code
         program = torch.onnx.export(
-            model.cpu().eval(),
+            _Unchecked(model.cpu().eval()).eval(),
             (example,),
             dynamo=True,
             input_names=["inputs"],
@@ -41,8 +65,17 @@ def write(model: Exported, path: Path) -> None:
     if program is None:
         raise LabError("torch could not export this model to ONNX.")
     proto = program.model_proto
-    facts = {"classes": json.dumps(model.classes), "temperature": repr(model.temperature)}
+    axes = ", ".join(["N", *map(str, model.card["shape"])])
+    known = raw.range_of(made)
+    seen = f", numbers from {known[0]:g} to {known[1]:g}" if known else ""
+    inputs = f"{kind} of shape ({axes}){seen}; the graph normalises them itself"
+    facts = {
+        "classes": json.dumps(model.classes),
+        "temperature": repr(model.temperature),
+        "inputs": inputs,
+    }
     for key, value in facts.items():
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
+    proto.doc_string = f"From raw inputs ({inputs}) to the calibrated probabilities of the classes."
     files.write(path, proto.SerializeToString())

@@ -20,20 +20,26 @@ def of(network: nn.Module) -> dict[str, Tensor]:
     return {**dict(network.named_buffers()), **network.state_dict()}
 
 
-def take(network: nn.Module, tensors: dict[str, Tensor]) -> None:
+def take(network: nn.Module, tensors: dict[str, Tensor], *, assign: bool = False) -> None:
     """Give a network the values that `of` gave, in place; a ValueError if they are another's.
 
     A buffer outside of the state_dict may be missing: it stays as the network made it.
+
+    Args:
+        network: whose state it is.
+        tensors: by name.
+        assign: True to make the tensors themselves the network's, which need have no memory.
     """
     kept, mine = network.state_dict(), of(network)
     odd = [name for name in (*kept, *tensors) if name not in tensors or name not in mine]
     if odd:
         raise ValueError(f"{odd[0]} does not belong to both the network and the file")
     for name, tensor in tensors.items():
-        if not nn.parameter.is_lazy(mine[name]) and mine[name].shape != tensor.shape:
-            shapes = f"{tuple(tensor.shape)}, not {tuple(mine[name].shape)}"
-            raise ValueError(f"{name} has the shape {shapes}")
-    network.load_state_dict({name: tensors[name] for name in kept})
+        if nn.parameter.is_lazy(mine[name]):
+            continue  # it takes what comes
+        if mine[name].shape != tensor.shape or mine[name].dtype != tensor.dtype:
+            raise ValueError(f"{name} has another shape or type in the network")
+    network.load_state_dict({name: tensors[name] for name in kept}, assign=assign)
     with torch.no_grad():
         for name in tensors.keys() - kept.keys():
             mine[name].copy_(tensors[name])

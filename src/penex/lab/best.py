@@ -1,0 +1,74 @@
+"""Which of several runs is used where a folder of them is named."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from penex.lab.compare import LISTING
+from penex.lab.errors import LabError, RecordError
+from penex.lab.models.exported import CARD
+from penex.lab.records import Record
+
+_LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
+
+
+class Choice(NamedTuple):
+    """The best run of a folder.
+
+    Attributes:
+        folder: of the run.
+        among: how many completed runs there were.
+        own_code: whether its model is made by code outside penex.
+    """
+
+    folder: Path
+    among: int
+    own_code: bool
+
+
+def best_run(folder: Path) -> Choice:
+    """The run with the lowest validation cross-entropy in a task's or a loss's folder.
+
+    Of a task's folder those of its latest comparison count, if there was one.
+    """
+    found = []
+    for place in _places(folder):
+        record = Record(place)
+        if record.is_done and record.has(CARD):
+            score = record.done()["validation"]["cross_entropy"]
+            found.append((float("inf") if score is None else score, str(place), record))
+    if not found:
+        raise LabError(
+            f"{folder} holds no completed run with its model: give the folder of a run, "
+            "runs/TASK/LOSS/HASH/seed-N, of a loss or of a task."
+        )
+    *_, record = min(found, key=lambda one: one[:2])
+    return Choice(record.folder, len(found), ":" in str(record.config().get("model")))
+
+
+def _places(folder: Path) -> list[Path]:
+    """The folders of the runs that a folder stands for."""
+    if not folder.is_dir():
+        raise LabError(f"There is no folder {folder}.")
+    if (folder / CARD).exists():
+        return [folder]
+    if (folder / LISTING).exists():
+        return _listed(folder)
+    for level in _LEVELS:
+        found = sorted(place for place in folder.glob(level) if place.is_dir())
+        if found:
+            return found
+    tasks = sorted({place.parents[2].name for place in folder.glob("*/*/*/seed-*")})
+    if tasks:
+        raise LabError(
+            f"{folder} holds the tasks {', '.join(tasks)}: name one, as {folder / tasks[0]}."
+        )
+    return []
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        listing = json.loads((folder / LISTING).read_bytes())
+        return [folder / run["folder"] for run in listing["runs"]]
+    except (ValueError, TypeError, LookupError) as error:
+        raise RecordError(f"{folder / LISTING} is damaged: it lists no runs.") from error
