@@ -1,5 +1,6 @@
 """penex compare and penex train."""
 
+import contextlib
 import os
 import shlex
 import sys
