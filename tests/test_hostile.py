@@ -83,6 +83,21 @@ def test_finite_up_to_ten_thousand(
     assert loss.rho.isfinite()
 
 
+@pytest.mark.parametrize("size", [90.0, 1e3, 1e4, -1e4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_wide_targets_leave_the_promise(size: float, weighted: bool) -> None:
+    """Finite, and downhill, for float32 logits with probabilities as numpy makes them."""
+    weight = torch.ones(3, dtype=torch.float64) if weighted else None
+    logits = torch.tensor([[size, 0.0, 1.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    target = torch.tensor([[0.2, 0.5, 0.3], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    value = penex.PENEX(0.5, rho=1.0, weight=weight)(logits, target)
+    value.backward()
+    assert value.isfinite()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert logits.grad[0, 0].sign() == math.copysign(1, size)
+
+
 def test_a_large_batch_of_ten_thousands_is_finite() -> None:
     logits = torch.full((4096, 1000), 1e4, requires_grad=True)
     value = penex.PENEX(1.0, rho=100.0, reduction="sum")(logits, torch.zeros(4096).long())

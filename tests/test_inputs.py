@@ -4,6 +4,12 @@ The shared reading of the inputs is checked twice: PENEX against torch's verdict
 and a cross-entropy written on top of `penex.targets` against torch's very values.
 """
 
+import ast
+import functools
+import importlib.util
+import itertools
+import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penex import functional as F
-from penex import targets
+from penex import registry, targets
 
 from strategies import DEFAULTS, calls, torchs_own_slips
 
@@ -57,6 +63,57 @@ def test_same_verdict_shape_and_value_as_torch(
     torch.testing.assert_close(
         value, expected, check_dtype=False, equal_nan=True, rtol=1e-5, atol=1e-5
     )
+
+
+def torchs_module_inputs() -> list[Any]:
+    """What torch tests its own CrossEntropyLoss with.
+
+    The function is taken from torch's source: to import its module wants another package, takes
+    seconds and forbids setting torch.backends for good.
+    """
+    spec = importlib.util.find_spec("torch.testing._internal.common_modules")
+    assert spec is not None
+    assert spec.origin is not None
+    name = "module_inputs_torch_nn_CrossEntropyLoss"
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    tree.body = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+    known: dict[str, Any] = {
+        "torch": torch,
+        "make_tensor": torch.testing.make_tensor,
+        "partial": functools.partial,
+        "product": itertools.product,
+        "FunctionInput": lambda *given, **named: (given, named),
+        "ModuleInput": types.SimpleNamespace,
+        "no_batch_dim_reference_fn": print,  # never called
+    }
+    exec(compile(tree, spec.origin, "exec"), known)
+    inputs: list[Any] = known[name](
+        None, device="cpu", dtype=torch.float64, requires_grad=True, training=True
+    )
+    return inputs
+
+
+def test_every_loss_takes_what_torch_tests_its_own_with() -> None:
+    inputs = torchs_module_inputs()
+    assert len(inputs) > 50
+    for case in inputs:
+        _, options = case.constructor_input
+        (logits, target), _ = case.forward_input
+        expected = torch.nn.CrossEntropyLoss(**options)(logits, target)
+        for name in registry.LOSSES:
+            named = dict(options)
+            if name == "label_smoothing" and "label_smoothing" in named:
+                named["epsilon"] = named.pop("label_smoothing")
+            value = registry.make(name, **named)(logits, target)
+            assert value.shape == expected.shape, (case.desc, name)
+            assert value.dtype == expected.dtype
+            if name == "ce":  # torch's own, NaN where all is ignored
+                torch.testing.assert_close(value, expected, rtol=0, atol=0, equal_nan=True)
+                continue
+            assert value.isfinite().all(), (case.desc, name)
+            (gradient,) = torch.autograd.grad(value.sum(), logits, retain_graph=True)
+            assert gradient.shape == logits.shape
+            assert gradient.isfinite().all(), (case.desc, name)
 
 
 @pytest.mark.parametrize(

@@ -111,16 +111,65 @@ def test_backward_twice_and_of_itself(taken: list[bool]) -> None:
     assert all(taken)
 
 
-@pytest.mark.parametrize("changed", ["logits", "target"])
-def test_a_change_in_place_before_the_backward_pass_is_an_error(changed: str) -> None:
-    """Never a wrong gradient: autograd says so, for either of the two."""
+def test_a_change_of_the_target_before_the_backward_pass_is_an_error() -> None:
+    """Never a wrong gradient: autograd says so, as under cross-entropy."""
     leaf, target = batch(3, (4, 3), torch.float64)
-    logits = 1 * leaf.requires_grad_()
-    value = penex.PENEX(0.1)(logits, target)
-    with torch.no_grad():
-        (logits if changed == "logits" else target).mul_(0)
+    value = penex.PENEX(0.1)(1 * leaf.requires_grad_(), target)
+    target.mul_(0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         value.backward()
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_logits_that_were_changed_are_never_read_again(derived: bool) -> None:
+    """The first pass does without them; a second one, or a derivative, is an error, never wrong."""
+    leaf, target = batch(3, (4, 3), torch.float64)
+    leaf.requires_grad_()
+    logits = 1 * leaf
+    value = penex.PENEX(0.1)(logits, target)
+    (expected,) = torch.autograd.grad(penex.PENEX(0.1)(1 * leaf, target), leaf)
+    with torch.no_grad():
+        logits.mul_(0)
+    if not derived:
+        (found,) = torch.autograd.grad(value, leaf, retain_graph=True)
+        assert torch.equal(found, expected)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(value, leaf, create_graph=derived)
+
+
+def test_a_packed_target_may_be_changed(taken: list[bool]) -> None:
+    """Whoever has autograd keep copies of what it saves gets the right gradient from them."""
+    leaf, target = batch(3, (4, 3), torch.float64)
+    leaf.requires_grad_()
+    (expected,) = torch.autograd.grad(penex.PENEX(0.1)(leaf, target), leaf)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept):
+        value = penex.PENEX(0.1)(leaf, target)
+    target.zero_()
+    (found,) = torch.autograd.grad(value, leaf)
+    assert torch.equal(found, expected)
+    assert all(taken)
+
+
+@pytest.mark.parametrize("options", [{"rho_max": 1e30}, {"rho_max": math.inf}, {"rho": 1e36}])
+@pytest.mark.parametrize("weight", [1.0, 1e-40])
+def test_what_overflows_is_infinite_as_in_the_plain_formula(
+    options: dict[str, Any], weight: float, taken: list[bool]
+) -> None:
+    given: dict[str, Any] = {**options, "weight": torch.full((3,), weight)}
+    fast, slow = penex.PENEX(0.1, **given), penex.PENEX(0.1, impl="reference", **given)
+    target = torch.tensor([0, 1])
+    first = torch.tensor([[-85.0, -85.0, -85.0], [-85.0, -85.0, -85.0]])
+    for logits in (first, torch.full((2, 3), 10.0)):
+        ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+        value, expected = fast(ours, target), slow(theirs, target)
+        value.backward()
+        expected.backward()
+        torch.testing.assert_close(value, expected, rtol=1e-4, atol=0)
+        torch.testing.assert_close(fast.rho, slow.rho, rtol=1e-4, atol=0)
+        assert fast.rho.isfinite()
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(ours.grad.isfinite(), theirs.grad.isfinite())
 
 
 def test_nothing_is_kept_after_the_backward_pass() -> None:

@@ -1,6 +1,8 @@
 """What every loss must do, one test for all of them, and what each of them claims to be."""
 
+import contextlib
 import copy
+import inspect
 import io
 import math
 from collections.abc import Callable
@@ -95,6 +97,47 @@ def test_same_verdict_and_shape_as_torch(
     assert value.isfinite().all()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_names_of_the_arguments_are_cross_entropys(name: str) -> None:
+    logits, target = batch()
+    value = make(name)(input=logits, target=target)
+    assert torch.equal(value, make(name)(logits, target))
+    assert inspect.signature(make(name).forward) == inspect.signature(nn.CrossEntropyLoss().forward)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("soft", [False, True])
+def test_logits_may_be_changed_before_the_backward_pass(name: str, soft: bool) -> None:
+    """As under cross-entropy: what the gradient needs was kept aside."""
+    leaf, target = batch(soft=soft)
+    ours, theirs = leaf.clone().requires_grad_(), leaf.clone().requires_grad_()
+    logits = 1 * ours
+    value = make(name)(logits, target)
+    with torch.no_grad():
+        logits.zero_()
+    value.backward()
+    make(name)(1 * theirs, target).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wide_targets_and_weights_change_no_precision(name: str) -> None:
+    """numpy's float64 probabilities with float32 logits: the logits decide."""
+    logits, target = batch(soft=True)
+    wide = {"weight": torch.tensor([0.5, 2.0, 1.0, 1.5], dtype=torch.float64)}
+    narrow = {"weight": wide["weight"].float()}
+    if name == "ce":
+        return  # torch's own
+    ours, theirs = logits.float().requires_grad_(), logits.float().requires_grad_()
+    value = make(name, **wide)(ours, target)
+    expected = make(name, **narrow)(theirs, target.float())
+    value.backward()
+    expected.backward()
+    assert value.dtype == torch.float32
+    assert torch.equal(value, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
@@ -160,7 +203,8 @@ def test_state_round_trip(name: str, dtype: torch.dtype) -> None:
     file = io.BytesIO()
     torch.save(saved.state_dict(), file)
     file.seek(0)
-    fresh.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    with pytest.warns(UserWarning, match="settings") if other else contextlib.nullcontext():
+        fresh.load_state_dict(torch.load(file, weights_only=True), strict=True)
     for loss in (fresh, copy.deepcopy(saved)):
         for parameter, value in other.items():
             assert getattr(loss, parameter) == value

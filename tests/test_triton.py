@@ -276,6 +276,62 @@ def test_it_compiles_as_one_graph(options: dict[str, Any]) -> None:
         assert torch.equal(fast.rho, slow.rho)
 
 
+@pytest.mark.parametrize("kind", ["ignored", "soft"])
+def test_one_compilation_does_many_sizes(kind: str) -> None:
+    torch.compiler.reset()
+    graphs: list[Any] = []
+
+    def counted(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    fast, slow = made("plain", 4)
+    compiled: Any = torch.compile(fast, fullgraph=True, dynamic=True, backend=counted)
+    for rows in range(6, 12):
+        logits, target = batch(rows, (rows, 4), torch.float32, kind)
+        logits[1, 0] = 90.0  # beyond the limit, which depends on the size
+        check(compiled, slow, logits, target)
+    assert len(graphs) == 1
+
+
+def test_an_export_does_any_size() -> None:
+    rows = torch.export.Dim("rows")
+    fast, slow = made("plain", 4)
+    exported = torch.export.export(
+        fast,
+        batch(0, (6, 4), torch.float32, "hard"),
+        dynamic_shapes={"input": {0: rows}, "target": {0: rows}},
+        strict=True,  # otherwise the tensors are no plain ones, and `auto` takes the plain formula
+    ).module()
+    for size in (2, 9):
+        given = batch(size, (size, 4), torch.float32, "hard")
+        torch.testing.assert_close(exported(*given), slow(*given))
+
+
+@pytest.mark.parametrize("before", [0.0, math.nan, math.inf, -1.0])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_rho_that_is_none_is_never_used(before: float, training: bool) -> None:
+    fast, clean = made("plain", 4)
+    fast.rho.fill_(before)
+    for seed, kind in ((0, "ignored"), (1, "hard")):
+        logits, target = batch(seed, (6, 4), torch.float32, kind)
+        if seed == 0:
+            target[:] = -100
+        value = fast.train(training)(logits, target)
+        torch.testing.assert_close(value, clean.train(training)(logits, target))
+    if training:
+        torch.testing.assert_close(fast.rho, clean.rho)
+
+
+@pytest.mark.parametrize("order", ["algorithm", "listing"])
+def test_a_weight_of_one_survives_an_overflow(order: str) -> None:
+    loss = penex.PENEX(0.1, ema=1.0, order=order, impl="triton").to(DEVICE)
+    target = torch.tensor([0, 1], device=DEVICE)
+    for size, expected in ((-900.0, 100.0), (0.0, 0.1 / 3)):
+        loss(torch.full((2, 3), size, device=DEVICE), target)
+        assert loss.rho.item() == pytest.approx(expected, rel=1e-6)
+
+
 def test_the_operators_keep_their_promises() -> None:
     """Schemas, fake results and mutation, by torch's own checker."""
     from penex.kernels import fused, launch
@@ -283,7 +339,7 @@ def test_the_operators_keep_their_promises() -> None:
     logits, target = batch(0, (4, 3), torch.float32, "hard")
     weight = torch.rand(3, device=DEVICE)
     checks = ("test_schema", "test_faketensor")
-    given = (logits, target, weight, 0.1, 60.0, -100, 0.0)
+    given = (logits, target, weight, 0.1, -100, 0.0)
     torch.library.opcheck(fused._rows_op, given, test_utils=checks)
     sums = fused.rows(*given)
     rho = torch.tensor(0.2, device=DEVICE)
@@ -291,7 +347,7 @@ def test_the_operators_keep_their_promises() -> None:
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
     _, numbers = launch.finish(*step)
     grad = torch.ones((), device=DEVICE)
-    rest = (logits, target, weight, sums, grad, numbers, 0.1, 60.0, 0.0)
+    rest = (logits, target, weight, sums, grad, numbers, 0.1, 0.0)
     torch.library.opcheck(fused._gradient_op, rest, test_utils=checks)
 
 
@@ -439,7 +495,7 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
         smoothing: float = 0.0,
         alpha: float = 0.1,
     ) -> int:
-        launch.rows(x[:4], y[:4], None, alpha, 50, ignored, smoothing)
+        launch.rows(x[:4], y[:4], None, alpha, ignored, smoothing)
         return len(made)
 
     assert rows() == 1

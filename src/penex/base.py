@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
@@ -136,9 +137,9 @@ class Loss(Predictor, nn.Module):
         if unknown:
             raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}.")
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self.read(logits, target)
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch of logits, under the names of cross-entropy's arguments."""
+        batch = self.read(input, target)
         total = targets.divisor(batch.mass.detach().sum(), batch.total)
         return targets.reduce(self.values(batch), total, self.reduction)
 
@@ -154,6 +155,22 @@ class Loss(Predictor, nn.Module):
         }
         for name, value in checked.items():
             setattr(self, name, value)
+
+    def initial(self, statistic: str) -> float:
+        """What a statistic is before the first batch."""
+        return 0.0
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Set the statistics back to what they are at construction.
+
+        A loss that was built on the meta device does this by itself when it is moved to memory
+        (`to_empty`, transformers' `from_pretrained`); only class weights that were made on the
+        meta device have no values to go back to.
+        """
+        for name in self.statistics:
+            buffer: Tensor = getattr(self, name)
+            buffer.fill_(self.initial(name))
 
     def read(self, logits: Tensor, target: Tensor) -> targets.Examples:
         """The batch as `penex.targets` reads it, with this loss's options."""
@@ -176,7 +193,11 @@ class Loss(Predictor, nn.Module):
             for name in self.statistics:
                 if self._buffers[name].device != logits.device:  # type: ignore[union-attr]
                     buffer: Tensor = getattr(self, name)
-                    setattr(self, name, _lasting(buffer.to, logits.device))
+                    if buffer.is_meta:
+                        moved = _lasting(self._begun, name, buffer, logits.device)
+                    else:
+                        moved = _lasting(buffer.to, logits.device)
+                    self._buffers[name] = moved
 
     def shares_batches(self) -> bool:
         """Whether other ranks hold parts of the same batch in train() mode."""
@@ -209,7 +230,7 @@ class Loss(Predictor, nn.Module):
         return torch.tensor(values, dtype=torch.float64, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the saved settings, if they are legal."""
+        """Take the saved settings, if they are legal; a warning says what they change."""
         saved = [None if value == _NONE else value for value in state.tolist()]
         kind = type(self).__name__
         if len(saved) != len(self.settings):
@@ -217,10 +238,22 @@ class Loss(Predictor, nn.Module):
                 f"The state is not one of {kind}: it has {len(saved)} settings, not "
                 f"{len(self.settings)}."
             )
+        before = {name: getattr(self, name) for name in self.settings}
         try:
             self.configure(**dict(zip(self.settings, saved, strict=True)))
         except ValueError as error:
             raise ValueError(f"The state is not one of {kind}: {error}") from error
+        changes = [
+            f"{name.removeprefix('fixed_')} is {getattr(self, name)}, not {old}"
+            for name, old in before.items()
+            if getattr(self, name) != old
+        ]
+        if changes:
+            warnings.warn(
+                f"The loaded state has other settings than this {kind} was made with, and they "
+                f"hold from now on: {', '.join(changes)}.",
+                stacklevel=2,
+            )
 
     def store(self, name: str, value: Tensor) -> None:
         """Write a statistic: in place, so that a captured graph sees it, or wider if it must be.
@@ -245,23 +278,48 @@ class Loss(Predictor, nn.Module):
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
 
+    def __setattr__(self, name: str, value: Tensor | nn.Module) -> None:
+        if name in self.statistics and isinstance(value, Tensor):
+            before = self._buffers.get(name)
+            # transformers' from_pretrained puts empty memory in the place of a buffer that is on
+            # the meta device and not in the checkpoint; this is its mark for one that is in it.
+            loaded = getattr(value, "_is_hf_initialized", False)
+            if before is not None and before.is_meta and not (loaded or value.is_meta):
+                value = self._begun(name, before, value.device)
+            elif value.dtype in _HALF:
+                value = value.float()
+        super().__setattr__(name, value)
+
+    def _begun(self, name: str, on_meta: Tensor, device: torch.device) -> Tensor:
+        """A statistic at its beginning, for one that had a shape and no value."""
+        return torch.full_like(on_meta, self.initial(name), device=device)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow .to() and its kin, except that statistics never go to half precision."""
+        """Follow .to() and its kin, except that statistics never go to half precision.
+
+        What to_empty makes of the meta device is memory as it was found, and no statistic yet.
+        """
         before = {name: getattr(self, name) for name in self.statistics}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, kept in before.items():
             moved = getattr(self, name)
-            if moved.dtype in _HALF:
+            if kept.is_meta and not moved.is_meta:
+                self._buffers[name] = self._begun(name, kept, moved.device)
+            elif moved.dtype in _HALF:
                 setattr(self, name, kept.to(moved.device))
         return self
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *args: Any
+    ) -> None:
         for name in self.statistics:
             saved = state_dict.get(prefix + name)
-            if isinstance(saved, Tensor) and saved.dtype == torch.float64:
+            if not isinstance(saved, Tensor):
+                continue
+            buffer: Tensor = getattr(self, name)
+            if saved.dtype == torch.float64:
                 # A float32 buffer would round what is copied into it.
-                setattr(self, name, getattr(self, name).double())
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        for name in self.statistics:  # load_state_dict(assign=True) takes the saved dtype
-            if getattr(self, name).dtype in _HALF:
-                setattr(self, name, getattr(self, name).float())
+                buffer = self._buffers[name] = buffer.double()
+            if buffer.is_meta and local_metadata.get("assign_to_params_buffers", False):
+                self._buffers[name] = self._begun(name, buffer, saved.device)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)

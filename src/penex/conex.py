@@ -73,9 +73,9 @@ class SquaredPenaltyLoss(Loss):
         self.configure(rho=rho, alpha=alpha)
         self.process_group = process_group
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch."""
-        batch = self.read(logits, target)
+        batch = self.read(input, target)
         ex = _exponential(batch, self.alpha)
         h2 = batch.mass * batch.logits.sum(batch.dim).square()
         with torch.no_grad():
@@ -83,8 +83,7 @@ class SquaredPenaltyLoss(Loss):
             sums, ranks = self.sum_over_ranks(sums)
             total = targets.divisor(sums[1], sums[2])
             violation = sums[0] / total
-            # The logits decide the precision of a state; targets or weights may be wider.
-            multiplier = self.multiplier(violation.to(targets.statistics_dtype(logits)))
+            multiplier = self.multiplier(violation)
         if ranks == 1:
             penalty = (self.rho / 2 * (h2.sum() / total) + multiplier) * h2
         else:
@@ -140,11 +139,11 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
 
     def multiplier(self, violation: Tensor) -> Tensor:
         """Lambda as this batch uses it; moves the buffer in train() mode."""
-        used = self.lambda_.to(violation.dtype, copy=True)
+        before = self.lambda_.nan_to_num(0.0, 0.0, 0.0)  # never the buffer, which moves
         if self.training:
-            moved = self.lambda_ + self.rho / self.nu * violation
-            self.store("lambda_", torch.where(moved.isfinite(), moved, self.lambda_))
-        return used
+            moved = before + self.rho / self.nu * violation
+            self.store("lambda_", torch.where(moved.isfinite(), moved, before))
+        return before.to(violation.dtype)
 
 
 class ZeroSumHead(nn.Module):

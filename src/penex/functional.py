@@ -126,7 +126,7 @@ def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
 
 def saturated_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
     """ex_i = sum_j u_ij exp(-alpha f_ij), saturated."""
-    limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
+    limit = _limit(batch.logits)
     return batch.expect(
         lambda f: saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
     )
@@ -138,7 +138,7 @@ def saturated_se(batch: targets.Examples) -> Tensor:
     >>> saturated_se(targets.read(torch.zeros(1, 3), torch.tensor([0])))
     tensor([3.])
     """
-    limit = exp_limit(batch.logits.numel(), batch.logits.dtype)
+    limit = _limit(batch.logits)
     return batch.mass * saturated_exp(batch.logits, limit).sum(batch.dim)
 
 
@@ -177,6 +177,7 @@ def update_penalty(
 
     Args:
         rho: the value so far; 0 stands for the first batch, which starts from its own estimate.
+            Whatever is no finite number above 0 counts as 0.
         estimate: rho', the optimal penalty of the batch.
         ema: the weight of the new estimate, in (0, 1].
         rho_min: the lower bound.
@@ -198,8 +199,9 @@ def update_penalty(
         estimate = rho.new_tensor(estimate)
     if order == "listing":
         estimate = estimate.clamp(rho_min, rho_max)
-    previous = torch.where(rho == 0, estimate, rho)
-    average = (1 - ema) * previous + ema * estimate
+    previous = torch.where(is_set(rho), rho, estimate)
+    # An estimate may have overflowed, and 0 times infinity is not the 0 that is meant.
+    average = estimate if ema == 1 else (1 - ema) * previous + ema * estimate
     return average if order == "listing" else average.clamp(rho_min, rho_max)
 
 
@@ -213,8 +215,18 @@ def updated_number(
     """
     if order == "listing":
         estimate = min(max(estimate, rho_min), rho_max)
-    average = (1 - ema) * (estimate if rho == 0 else rho) + ema * estimate
+    previous = rho if 0 < rho < math.inf else estimate
+    average = estimate if ema == 1 else (1 - ema) * previous + ema * estimate
     return average if order == "listing" else min(max(average, rho_min), rho_max)
+
+
+def is_set(rho: Tensor) -> Tensor:
+    """Whether a penalty is one: a finite number above 0, and not what a batch is to begin with.
+
+    >>> is_set(torch.tensor([0.0, 0.5, torch.inf, torch.nan]))
+    tensor([False,  True, False, False])
+    """
+    return (rho > 0) & (rho < math.inf)
 
 
 def probabilities(logits: Tensor, alpha: float | Tensor) -> Tensor:
@@ -245,7 +257,21 @@ def exp_limit(summands: int, dtype: torch.dtype) -> float:
     return math.log(torch.finfo(dtype).max) - math.log(_ROOM * max(summands, 1))
 
 
-def saturated_exp(x: Tensor, limit: float) -> Tensor:
+def _limit(logits: Tensor) -> float | Tensor:
+    """`exp_limit` of a batch: a tensor where its size may be a symbol.
+
+    A compiler that had to know the logarithm of a size would compile anew for every size.
+    """
+    summands, dtype, device = logits.numel(), logits.dtype, logits.device
+    if type(summands) is int and not torch.compiler.is_compiling():
+        return exp_limit(summands, dtype)
+    wide = torch.float32 if device.type == "mps" else torch.float64  # which MPS does not have
+    number: float = torch.sym_float(summands)  # type: ignore[no-untyped-call]
+    size = torch.full((), number, dtype=wide, device=device).clamp(min=1)
+    return (math.log(torch.finfo(dtype).max) - (_ROOM * size).log()).to(dtype)
+
+
+def saturated_exp(x: Tensor, limit: float | Tensor) -> Tensor:
     """exp(x) up to the limit, then the tangent there: exp(limit) (1 + x - limit)."""
     # relu has slope 0 at 0 and clamp slope 1 at its bound: at the limit itself just one counts.
     return torch.exp(x.clamp(max=limit)) * (1 + torch.relu(x - limit))

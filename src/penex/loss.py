@@ -1,6 +1,7 @@
 """PENEX as a module: the thin shell around `penex.functional` in which rho lives."""
 
 import importlib.util
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -32,6 +33,12 @@ class PENEX(PenalisedLoss):
     (the paper's eq:PEL and alg:penex_training). For predictions use `probabilities`, which applies
     the temperature 1 / (1 + alpha), not a plain softmax.
 
+    A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
+    device it then shares, or beside it. Only a transformers model takes no module for its
+    `loss_function`: what is assigned there is left unused, without a word. Give it a function
+    (``model.loss_function = lambda logits, labels, **_: loss(logits, labels)``) or compute the
+    loss yourself from the logits.
+
     Args:
         alpha: the sensitivity, above 0. 0.1 is the paper's default; take less under label noise.
             It scales the gradient: Adam hardly notices, SGD wants a rate about 1 / alpha higher.
@@ -47,9 +54,13 @@ class PENEX(PenalisedLoss):
         reduction: ``mean``, ``sum`` or ``none``.
         accumulate: how many micro-batches make one batch. Their sums are pooled and rho moves
             once, after the last; the new value serves from the next batch on. The first batch uses
-            its running estimate.
+            its running estimate. After an optimiser step on fewer of them, as frameworks do at the
+            end of an epoch, call `end_step`. A micro-batch counts only while gradients are on: one
+            under torch.no_grad() in train() is no part of a step, and a warning says so once.
         process_group: whose ranks share a batch, in train(): None for the default group where
-            torch.distributed is initialised, False for no one, or a group.
+            torch.distributed is initialised, False for no one, or a group. Each call then waits
+            for the other ranks, so all must call equally often: under DDP's join(), for ranks
+            with different numbers of batches, say False, and each rank has its own rho.
         impl: which implementation computes it. ``reference`` is the plain formula, which does
             everything everywhere; ``eager`` a few operations, for class indices on the CPU;
             ``triton`` three fused kernels, for (N, C) logits up to float32 on a GPU. ``auto`` takes
@@ -66,6 +77,7 @@ class PENEX(PenalisedLoss):
         alpha: the sensitivity; it travels in the state_dict.
         rho: the penalty, a 0-dim buffer; 0 until the first usable batch. A batch is unusable when
             its sums are not finite or nothing is left after ignoring: rho then stays as it was.
+            It moves in train() with or without gradients, as batch norm's statistics do.
 
     >>> loss = PENEX(alpha=0.1)
     >>> loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
@@ -116,19 +128,19 @@ class PENEX(PenalisedLoss):
         self.impl = impl
         self.overwrite_logits = overwrite_logits
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch; in train() mode this is also one step of rho."""
-        impl = self.implementation(logits, target)
+        impl = self.implementation(input, target)
         if impl == "triton":
-            return self._fused(logits, target)
+            return self._fused(input, target)
         if impl == "eager":
             weight = self._buffers["weight"]
-            batch = eager.sums(logits, target, self.alpha, weight, self.ignore_index)
+            batch = eager.sums(input, target, self.alpha, weight, self.ignore_index)
             if batch is not None:
                 rho = self._step(batch)
                 divisor = batch.total if self.reduction == "mean" else 1.0
-                return eager.loss(logits, batch, self.alpha, rho, divisor)
-        return super().forward(logits, target)
+                return eager.loss(input, batch, self.alpha, rho, divisor)
+        return super().forward(input, target)
 
     def implementation(self, logits: Tensor, target: Tensor) -> str:
         """Which implementation computes a batch: ``reference``, ``eager`` or ``triton``.
@@ -210,10 +222,9 @@ class PENEX(PenalisedLoss):
         assert buffer is not None
         if weight is not None:
             weight = weight.contiguous()
-        limit = F.exp_limit(logits.numel(), torch.float32)
         overwrite = self.overwrite_logits and _is_disposable(logits)
-        rest = fused.Options(self.alpha, limit, self.ignore_index, self.label_smoothing, overwrite)
-        sums = fused.rows(logits.detach(), target, weight, *rest[:4])
+        rest = fused.Options(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
+        sums = fused.rows(logits.detach(), target, weight, *rest[:3])
         if (
             self.reduction != "none"
             and self.accumulate == 1
@@ -227,7 +238,7 @@ class PENEX(PenalisedLoss):
                 self.reduction == "mean",
             )  # fmt: skip
         else:
-            rho, total = self.settle(sums[:3].sum(1), torch.float32)
+            rho, total = self.settle(sums[:3].sum(1))
             total = total if self.reduction == "mean" else torch.ones_like(total)
             penalty = rho.to(total) if isinstance(rho, Tensor) else torch.full_like(total, rho)
             numbers = torch.stack([penalty, total])
@@ -248,7 +259,7 @@ class PENEX(PenalisedLoss):
         buffer = self._buffers["rho"]
         assert buffer is not None
         before: float = buffer.item()
-        if not self.training and before != 0:
+        if not self.training and 0 < before < math.inf:
             return before
         estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
         rho = F.updated_number(before, estimate, self.ema, self.rho_min, self.rho_max, self.order)

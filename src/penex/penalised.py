@@ -1,5 +1,6 @@
 """Losses with a penalty on sum_j exp f_j whose weight, rho, is estimated batch by batch."""
 
+import warnings
 from typing import ClassVar, Unpack
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 from penex import functional as F
 from penex import targets
 from penex.base import POSITIVE_OR_NONE, Group, Loss, Options, Settings
+
+_LARGEST = 1e38  # float32 ends at three times that
 
 
 class PenalisedLoss(Loss):
@@ -18,6 +21,7 @@ class PenalisedLoss(Loss):
     """
 
     settings: ClassVar[Settings] = {"fixed_rho": POSITIVE_OR_NONE}
+    _has_warned = False
     statistics = ("rho", "window")
     fixed_rho: float | None
     rho: Tensor
@@ -49,11 +53,11 @@ class PenalisedLoss(Loss):
         self.configure(fixed_rho=rho)
         self.ema = ema
         self.rho_min = rho_min
-        self.rho_max = rho_max
+        self.rho_max = min(rho_max, _LARGEST)  # so that rho is always a number
         self.order = order
         self.accumulate = accumulate
         self.process_group = process_group
-        self.register_buffer("rho", torch.tensor(self.fixed_rho or 0.0, dtype=torch.float32))
+        self.register_buffer("rho", torch.tensor(self.initial("rho"), dtype=torch.float32))
         # What the running window of micro-batches has summed: evidence, se, D, and their number.
         self.register_buffer("window", torch.zeros(4, dtype=torch.float32))
 
@@ -66,56 +70,88 @@ class PenalisedLoss(Loss):
         """What rho is in units of E[evidence] / E[SE]."""
         raise NotImplementedError
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def initial(self, statistic: str) -> float:
+        """The fixed rho, if there is one; 0 stands for no usable batch yet."""
+        return self.fixed_rho or 0.0 if statistic == "rho" else 0.0
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch; in train() mode this is also one step of rho."""
-        batch = self.read(logits, target)
+        batch = self.read(input, target)
         own, se, evidence = self.terms(batch)
         with torch.no_grad():
             sums = torch.stack([evidence.sum(), se.sum(), batch.total])
-            # The logits decide rho's precision; targets or weights may be wider.
-            rho, total = self.settle(sums, targets.statistics_dtype(logits))
-            if isinstance(rho, Tensor):
-                rho = rho.to(se.dtype)
+        rho, total = self.settle(sums)
         return targets.reduce(own + rho * se, total, self.reduction)
 
-    @torch.no_grad()
-    def settle(self, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor | float, Tensor]:
+    def settle(self, sums: Tensor) -> tuple[Tensor | float, Tensor]:
         """The rho of a batch and what its mean divides by, from this rank's sums.
 
         In train() mode this is a step of rho.
 
         Args:
             sums: of evidence, se and D.
-            dtype: of rho.
         """
-        sums, ranks = self.sum_over_ranks(sums)
-        rho: Tensor | float
-        rho = self._penalty(sums.to(dtype)) if self.fixed_rho is None else self.fixed_rho
-        # DistributedDataParallel averages gradients over ranks: D / ranks makes that average
-        # the gradient of one process on the whole batch.
-        return rho, targets.divisor(sums[0] + sums[1], sums[2] / ranks)
+        counts = self.training and (self.accumulate == 1 or torch.is_grad_enabled())
+        with torch.no_grad():
+            sums, ranks = self.sum_over_ranks(sums)
+            rho: Tensor | float
+            if self.fixed_rho is not None:
+                rho = self.fixed_rho
+            else:
+                if self.training and not counts:
+                    self._warn_of_no_gradients()
+                rho = self._penalty(sums, counts).to(sums.dtype)
+            # DistributedDataParallel averages gradients over ranks: D / ranks makes that average
+            # the gradient of one process on the whole batch.
+            return rho, targets.divisor(sums[0] + sums[1], sums[2] / ranks)
 
-    def _penalty(self, sums: Tensor) -> Tensor:
-        """The rho this batch is to use; moves the buffers in train() mode.
+    @torch.no_grad()
+    def end_step(self) -> None:
+        """Close a window of `accumulate` that is not full: rho moves by what it has so far.
+
+        For after an optimiser step that came early, as frameworks do at the end of an epoch. It
+        does nothing if no micro-batch has come since the last step, if accumulate is 1 and if rho
+        is fixed. A window has the sums of all ranks, so this makes no collective call; each rank
+        has to call it.
+
+        >>> from penex import PENEX
+        >>> loss = PENEX(alpha=0.1, accumulate=4)
+        >>> value = loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
+        >>> before = loss.rho.item()
+        >>> loss.end_step()
+        >>> before, loss.rho
+        (0.0, tensor(0.0333))
+        """
+        if self.fixed_rho is None and self.accumulate > 1:
+            self.store("rho", self._moved(self._counted()[:3]))
+            self.window.zero_()
+
+    def _penalty(self, sums: Tensor, counts: bool) -> Tensor:
+        """The rho this batch is to use; moves the buffers if it counts.
 
         The result is never a buffer itself: the next batch may overwrite that before this one's
         backward pass has read it.
         """
-        if not self.training:
-            return torch.where(self.rho == 0, self._moved(sums), self.rho)
-        if self.accumulate == 1:
-            rho = self._moved(sums)
-            self.store("rho", rho)
-            return rho
+        if self.accumulate == 1 or not self.training:
+            moved = self._moved(sums)
+            if counts:
+                self.store("rho", moved)
+                return moved
+            return torch.where(F.is_set(self.rho), self.rho, moved)
 
         sums = torch.where(_usable(sums), sums, torch.zeros_like(sums))
-        window = self.window + torch.cat([sums, sums.new_ones(1)])
+        window = self._counted() + torch.cat([sums, sums.new_ones(1)])
         moved = self._moved(window[:3])
-        rho = torch.where(self.rho == 0, moved, self.rho)
-        full = window[3] >= self.accumulate
-        self.store("rho", torch.where(full, moved, self.rho))
-        self.store("window", torch.where(full, torch.zeros_like(window), window))
+        rho = torch.where(F.is_set(self.rho), self.rho, moved)
+        if counts:
+            full = window[3] >= self.accumulate
+            self.store("rho", torch.where(full, moved, self.rho))
+            self.store("window", torch.where(full, torch.zeros_like(window), window))
         return rho
+
+    def _counted(self) -> Tensor:
+        """The sums of the running window; what is no number counts as none."""
+        return self.window.nan_to_num(0.0, 0.0, 0.0)
 
     def _moved(self, sums: Tensor) -> Tensor:
         """One step of rho from the sums of evidence, se and D; none if they are unusable."""
@@ -124,7 +160,18 @@ class PenalisedLoss(Loss):
         moved = F.update_penalty(
             self.rho, estimate, self.ema, self.rho_min, self.rho_max, self.order
         )
-        return torch.where(_usable(sums), moved, self.rho)
+        return torch.where(_usable(sums), moved, torch.where(F.is_set(self.rho), self.rho, 0))
+
+    def _warn_of_no_gradients(self) -> None:
+        if self._has_warned or torch.compiler.is_compiling():
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"{type(self).__name__} was called in train() mode without gradients: with "
+            f"accumulate={self.accumulate} such a batch does not count as a micro-batch. To "
+            "evaluate, call eval() first.",
+            stacklevel=2,
+        )
 
 
 def _usable(sums: Tensor) -> Tensor:

@@ -23,8 +23,9 @@ class Examples(NamedTuple):
     """A batch of logits with the weights u, in the cheaper of two forms.
 
     Attributes:
-        logits: the logits in float32 (float64 if an input is), 0 at positions without weight, so
-            that nothing that stands there reaches a value or a gradient.
+        logits: the logits in float32 (float64 if they are), 0 at positions without weight, so that
+            nothing that stands there reaches a value or a gradient. They decide the precision of
+            all the rest, whatever the targets or weights have.
         dim: the class dimension.
         label: the class of each position (0 where ignored), when u has one entry a position.
         u: the weights themselves, when they are spread over classes. One of the two is None.
@@ -139,9 +140,9 @@ def class_dim(logits: Tensor) -> int:
     return 0 if logits.dim() == 1 else 1
 
 
-def statistics_dtype(*tensors: Tensor) -> torch.dtype:
-    """float64 if a tensor is float64, else float32: half precision never carries an exponential."""
-    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+def statistics_dtype(logits: Tensor) -> torch.dtype:
+    """float64 if the logits are, else float32: half precision never carries an exponential."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
 def check_reduction(reduction: str) -> None:
@@ -153,16 +154,17 @@ def check_reduction(reduction: str) -> None:
 def _read_probabilities(
     logits: Tensor, target: Tensor, weight: Tensor | None, label_smoothing: float, dim: int
 ) -> Examples:
-    given = [logits, target] if weight is None else [logits, target, weight]
-    dtype = statistics_dtype(*given)
+    dtype = statistics_dtype(logits)
     logits, u = logits.to(dtype), target.to(dtype)
     if label_smoothing > 0:
         u = (1 - label_smoothing) * u + label_smoothing / max(logits.shape[dim], 1)
     if weight is not None:
         u = u * _along(weight.to(dtype), logits)
     mass = u.sum(dim)
-    # full, not tensor: a fill is legal while a CUDA graph is captured, a host copy is not.
-    total = torch.full((), float(mass.numel()), dtype=dtype, device=mass.device)
+    # full, not tensor: a fill is legal while a CUDA graph is captured, a host copy is not. And
+    # sym_float, not float: the size may be a symbol.
+    number: float = torch.sym_float(mass.numel())  # type: ignore[no-untyped-call]
+    total = torch.full((), number, dtype=dtype, device=mass.device)
     return Examples(_zeroed(logits, mass, dim), dim, None, u, mass, total)
 
 

@@ -102,7 +102,10 @@ def _constant(value: float, dtype: torch.dtype) -> Tensor:
 
 def _scale(values: Tensor, factor: float) -> None:
     """Multiply in place: as the factor of an addition a Python number costs half."""
-    torch.add(_constant(0.0, values.dtype), values, alpha=factor, out=values)
+    try:
+        torch.add(_constant(0.0, values.dtype), values, alpha=factor, out=values)
+    except RuntimeError:  # it does not fit the dtype
+        values.mul_(math.copysign(math.inf, factor))
 
 
 @functools.lru_cache(maxsize=128)
@@ -124,7 +127,11 @@ def apply(kind: type[torch.autograd.Function], *arguments: Any) -> Tensor:
 
 
 def _value(batch: Sums, rho: float, divisor: float) -> Tensor:
-    return batch.result.fill_((batch.ex + rho * batch.se) / divisor)
+    value = (batch.ex + rho * batch.se) / divisor
+    try:
+        return batch.result.fill_(value)
+    except RuntimeError:  # it does not fit the dtype
+        return batch.result.fill_(math.inf)
 
 
 class _Loss(torch.autograd.Function):
@@ -132,21 +139,24 @@ class _Loss(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, given: tuple[Sums, float, float, float]) -> Tensor:
         batch, alpha, rho, divisor = given
         batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
-        # Only a second backward pass, or a derivative of this one, reads the logits again.
+        # Only a second backward pass, or a derivative of this one, reads the logits again: until
+        # then they may be changed, as under cross-entropy. The target is read at once.
         ctx.save_for_backward(logits, batch.label)
-        ctx.parts = batch.powers, batch.own
+        ctx.parts = batch.powers, batch.own, batch.label, batch.label._version, logits.dtype
         ctx.rest = batch.mass, alpha, rho / divisor, divisor
         return _value(batch, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        logits, index = ctx.saved_tensors
-        parts: tuple[Tensor, Tensor] | None = ctx.parts
+        parts: tuple[Tensor, Tensor, Tensor, int, torch.dtype] | None = ctx.parts
         if parts is None or torch.is_grad_enabled() or is_batched(grad):
+            logits, index = ctx.saved_tensors
             unit = _gradient_again(logits, index, *ctx.rest)
             return (grad * unit).to(logits.dtype), None
         ctx.parts = None  # the exponentials become the gradient, and it is nobody else's then
-        gradient, own = parts
+        gradient, own, index, version, dtype = parts
+        if index._version != version:  # autograd's own error, unless someone has kept a copy
+            _, index = ctx.saved_tensors
         mass, _, scale, _ = ctx.rest
         _scale(gradient, scale)
         if mass is not None:
@@ -155,7 +165,7 @@ class _Loss(torch.autograd.Function):
         outer = grad.item()
         if outer != 1:
             _scale(gradient, outer)
-        return gradient if gradient.dtype == logits.dtype else gradient.to(logits.dtype), None
+        return gradient if gradient.dtype == dtype else gradient.to(dtype), None
 
 
 def is_batched(grad: Tensor) -> bool:

@@ -12,8 +12,24 @@ from penex.kernels import eager, launch
 
 # As operators: torch.compile sees one node each, and traces through the code around them.
 
-_rows_op = torch.library.custom_op("penex::rows", launch.rows, mutates_args=())
 _finish_op = torch.library.custom_op("penex::finish", launch.finish, mutates_args=("rho",))
+
+
+@torch.library.custom_op("penex::rows", mutates_args=())
+def _rows_op(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    alpha: float,
+    ignore_index: int,
+    smoothing: float,
+) -> Tensor:
+    if not _holds(*logits.shape):  # which `fits` could not ask
+        raise ValueError(
+            f"A compiled PENEX cannot do {len(logits)} x {logits.shape[1]} logits at once; "
+            "impl='reference' can."
+        )
+    return launch.rows(logits, target, weight, alpha, ignore_index, smoothing)
 
 
 @torch.library.custom_op("penex::gradient", mutates_args=())
@@ -25,11 +41,10 @@ def _gradient_op(
     grad: Tensor,
     numbers: Tensor,
     alpha: float,
-    limit: float,
     smoothing: float,
 ) -> Tensor:
     out = torch.empty_like(logits)
-    launch.gradient(logits, target, weight, sums, grad, numbers, out, alpha, limit, smoothing)
+    launch.gradient(logits, target, weight, sums, grad, numbers, out, alpha, smoothing)
     return out
 
 
@@ -63,14 +78,12 @@ class Options(NamedTuple):
 
     Attributes:
         alpha: the sensitivity.
-        limit: up to where exp is exact.
         ignore_index: the class index that takes a row out.
         smoothing: of the labels.
         overwrite: whether to write the gradient over the logits.
     """
 
     alpha: float
-    limit: float
     ignore_index: int
     smoothing: float
     overwrite: bool
@@ -103,7 +116,7 @@ class Loss(torch.autograd.Function):
 
 def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     options: Options = ctx.options
-    rest = options.alpha, options.limit, options.smoothing
+    rest = options.alpha, options.smoothing
     if torch.compiler.is_compiling():
         logits, target, weight, sums, numbers = ctx.saved_tensors
         out: Tensor = _gradient_op(logits, target, weight, sums, grad, numbers, *rest)
@@ -141,7 +154,7 @@ def works(device: torch.device) -> bool:
 def _tried(device: torch.device) -> bool:
     try:
         logits = torch.zeros(1, 1, device=device)
-        launch.rows(logits, logits.long().flatten(), None, 1.0, 1.0, -100, 0.0)
+        launch.rows(logits, logits.long().flatten(), None, 1.0, -100, 0.0)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # the compiler and the driver fail in all kinds of ways
@@ -174,12 +187,15 @@ def _gradient_again(
 
 def fits(logits: Tensor, target: Tensor) -> bool:
     """Whether the kernels can read (N, C) logits and targets: on a GPU, or in the interpreter."""
-    rows, classes = logits.shape
     return (
         logits.dtype in launch.DTYPES
         and target.dtype in (torch.int64, *launch.DTYPES)
         and (logits.is_cuda or launch.INTERPRETED)
-        and rows < 2**29  # where the sums' places end
-        and classes < 2**30
-        and logits.numel() < 2**41  # programs end where 32 bits do
+        # A graph for any size cannot be asked for its size; the operator is, when it runs.
+        and (torch.compiler.is_compiling() or _holds(*logits.shape))
     )
+
+
+def _holds(rows: int, classes: int) -> bool:
+    """Whether a batch is within the kernels' 32 bits: places of sums, and numbers of programs."""
+    return rows < 2**29 and classes < 2**30 and rows * classes < 2**41

@@ -1,5 +1,6 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 from triton import __version__ as _VERSION
 
+from penex import functional as F
 from penex.kernels import triton
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -78,6 +80,12 @@ def _launch(
         _runners[key] = compiled[(programs, 1, 1)]
 
 
+@functools.lru_cache(maxsize=128)
+def _limit(summands: int) -> float:
+    # Here and not among what is given: a compiler that had to know it would know the size too.
+    return F.exp_limit(summands, torch.float32)
+
+
 def _aligned(*tensors: Tensor) -> tuple[bool, ...]:
     """Which tensors begin where 16 bytes can be read at once."""
     return tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
@@ -88,7 +96,6 @@ def rows(
     target: Tensor,
     weight: Tensor | None,
     alpha: float,
-    limit: float,
     ignore_index: int,
     smoothing: float,
 ) -> Tensor:
@@ -99,7 +106,6 @@ def rows(
         target: int64 class indices (N), or probabilities (N, C).
         weight: a weight for each class, contiguous.
         alpha: the sensitivity.
-        limit: up to where exp is exact.
         ignore_index: the class index that takes a row out.
         smoothing: of the labels.
     """
@@ -114,7 +120,7 @@ def rows(
     key = kinds, logits.shape, steps, ignore_index, spread, _aligned(*tensors)
     _launch(
         triton.rows, key, logits.device, rows, *tensors, rows, classes, *steps,
-        float(alpha), float(limit), ignore_index, float(smoothing),
+        float(alpha), _limit(logits.numel()), ignore_index, float(smoothing),
         _is_exact(logits), soft, weight is not None, spread, -(-classes // block), block, warps,
     )  # fmt: skip
     return out
@@ -169,7 +175,6 @@ def gradient(
     numbers: Tensor,
     out: Tensor,
     alpha: float,
-    limit: float,
     smoothing: float,
 ) -> None:
     """Write the gradient of each logit to `out`, which may be the logits themselves."""
@@ -188,6 +193,6 @@ def gradient(
     key = kinds, logits.shape, steps, spread, _aligned(*tensors)
     _launch(
         triton.gradient, key, logits.device, rows * blocks, *tensors,
-        rows, classes, blocks, *steps, float(alpha), float(limit), float(smoothing),
+        rows, classes, blocks, *steps, float(alpha), _limit(logits.numel()), float(smoothing),
         _is_exact(logits), soft, weight is not None, spread, block, warps,
     )  # fmt: skip

@@ -162,10 +162,12 @@ def finish(  # type: ignore[no-untyped-def]
         now = fixed
     else:
         before = tl.load(rho)
+        before = tl.where((before > 0) & (before < float("inf")), before, 0.0)  # not set yet
         estimate = alpha * ex / (se + 1e-12 * total)
         if LISTING:
             estimate = tl.minimum(tl.maximum(estimate, rho_min), rho_max)
         average = (1.0 - ema) * tl.where(before == 0, estimate, before) + ema * estimate
+        average = tl.where(ema == 1, estimate, average)  # which may be infinite: 0 times it is NaN
         if not LISTING:
             average = tl.minimum(tl.maximum(average, rho_min), rho_max)
         usable = (left > 0) & (left < float("inf"))
