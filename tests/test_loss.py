@@ -384,6 +384,7 @@ def test_compiled_graph_is_whole_and_equal(options: dict[str, Any]) -> None:
     compiled_equals_eager("aot_eager", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 def test_compiled_code_is_equal() -> None:
     compiled_equals_eager("inductor")
