@@ -110,6 +110,7 @@ def test_a_compiled_step_equals_a_plain_one() -> None:
         pack = Pack(*learners([planned(loss, 0, dtype="float64") for loss in STACKED]))
         pack.train(True)
         if compiled:
+            pack.trace(torch.zeros(len(pack), 32, dtype=torch.int64))
             compile_parts(pack, "aot_eager_decomp_partition")
         history = torch.zeros(len(pack), 4, dtype=torch.float64)
         rate = torch.full((len(pack), 1), 1e-3, dtype=torch.float64)

@@ -180,8 +180,13 @@ class Loss(Predictor, nn.Module):
             target,
             weight=self.weight,
             ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
+            label_smoothing=self.smoothing,
         )
+
+    @property
+    def smoothing(self) -> float:
+        """How much of the targets is spread over all classes."""
+        return self.label_smoothing
 
     def follow(self, logits: Tensor) -> None:
         """Take the statistics to the logits' device.

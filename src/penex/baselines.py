@@ -42,6 +42,7 @@ class LabelSmoothingLoss(Loss):
     """
 
     settings: ClassVar[Settings] = {"epsilon": Legal(high=1.0)}
+    epsilon: float
 
     def __init__(self, epsilon: float = 0.1, **options: Unpack[Options]) -> None:
         if "label_smoothing" in options:
@@ -52,13 +53,9 @@ class LabelSmoothingLoss(Loss):
         self.configure(epsilon=epsilon)
 
     @property
-    def epsilon(self) -> float:
-        """The share of the uniform distribution."""
-        return self.label_smoothing
-
-    @epsilon.setter
-    def epsilon(self, value: float) -> None:
-        self.label_smoothing = value
+    def smoothing(self) -> float:
+        """How much of the targets is spread over all classes: epsilon."""
+        return self.epsilon
 
     def values(self, batch: Examples) -> Tensor:
         """Cross-entropy; the smoothing is in the batch's weights."""

@@ -66,7 +66,7 @@ def read(
     *,
     weight: Tensor | None = None,
     ignore_index: int = -100,
-    label_smoothing: float = 0.0,
+    label_smoothing: float | Tensor = 0.0,
 ) -> Examples:
     """Turn the arguments of torch's cross-entropy into `Examples`, or reject them as torch does.
 
@@ -103,10 +103,10 @@ def read(
     if weight is not None:
         weight = weight.to(dtype)
         hit = hit * _pick(weight.expand(index.numel(), classes), index.flatten(), 1).view_as(hit)
-    if label_smoothing == 0:
+    if not _is_smooth(label_smoothing):
         return Examples(_zeroed(logits, hit, dim), dim, index, None, hit, hit.sum())
 
-    spread = torch.full_like(logits, label_smoothing / max(classes, 1)) * kept.unsqueeze(dim)
+    spread = torch.ones_like(logits) * (label_smoothing / max(classes, 1)) * kept.unsqueeze(dim)
     if weight is not None:
         spread = spread * _along(weight, logits)
     share = ((1 - label_smoothing) * hit).unsqueeze(dim)
@@ -152,11 +152,15 @@ def check_reduction(reduction: str) -> None:
 
 
 def _read_probabilities(
-    logits: Tensor, target: Tensor, weight: Tensor | None, label_smoothing: float, dim: int
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    label_smoothing: float | Tensor,
+    dim: int,
 ) -> Examples:
     dtype = statistics_dtype(logits)
     logits, u = logits.to(dtype), target.to(dtype)
-    if label_smoothing > 0:
+    if _is_smooth(label_smoothing):
         u = (1 - label_smoothing) * u + label_smoothing / max(logits.shape[dim], 1)
     if weight is not None:
         u = u * _along(weight.to(dtype), logits)
@@ -166,6 +170,11 @@ def _read_probabilities(
     number: float = torch.sym_float(mass.numel())  # type: ignore[no-untyped-call]
     total = torch.full((), number, dtype=dtype, device=mass.device)
     return Examples(_zeroed(logits, mass, dim), dim, None, u, mass, total)
+
+
+def _is_smooth(label_smoothing: float | Tensor) -> bool:
+    """Whether targets are spread; for a number of each of many models, that they may be."""
+    return isinstance(label_smoothing, Tensor) or label_smoothing > 0
 
 
 def _zeroed(logits: Tensor, mass: Tensor, dim: int) -> Tensor:
@@ -212,7 +221,7 @@ def _check(
     target: Tensor,
     weight: Tensor | None,
     ignore_index: int,
-    label_smoothing: float,
+    label_smoothing: float | Tensor,
 ) -> None:
     def reject(sentence: str) -> NoReturn:
         """Raise in the class that torch's cross-entropy raises for these very arguments."""
@@ -275,5 +284,5 @@ def _check(
             and not torch.is_autocast_enabled(logits.device.type)
         ):
             reject(f"weight must have the dtype of the logits, {logits.dtype}; got {weight.dtype}.")
-    if not 0 <= label_smoothing <= 1:
+    if not isinstance(label_smoothing, Tensor) and not 0 <= label_smoothing <= 1:
         reject(f"label_smoothing must be between 0 and 1; got {label_smoothing}.")

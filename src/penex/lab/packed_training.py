@@ -127,6 +127,7 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
         return torch.stack([seeds.order(seed, epoch, n) for seed in distinct])
 
     upcoming = orders(first.position.epoch)
+    pack.compare(upcoming.to(device)[place][:, : sizes[0]])
     while first.position.epoch < recipe.epochs and any(m.alive for m in members):
         epoch = first.position.epoch
         batches = torch.split(upcoming.to(device)[place], sizes, dim=1)

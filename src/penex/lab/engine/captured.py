@@ -39,8 +39,7 @@ class Captured:
 
     def _record(self, pack: Pack) -> None:
         """Warm up on a stream of its own, then record one step."""
-        with torch.no_grad():  # what layers keep for a batch of this size, outside the compiler
-            pack.logits(pack.theta, pack.inputs[pack.index.gather(1, self.rows)])
+        pack.trace(self.rows)
         side = _side(pack.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

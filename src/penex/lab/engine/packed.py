@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from penex.lab.data import Data, Part, normalise
-from penex.lab.engine import optimizers, packed_layers, packed_losses
+from penex.lab.engine import optimizers, packed_layers, packed_losses, packed_networks
 from penex.lab.engine.batches import Batches
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
 from penex.lab.models.layers import seed_all
+
+# How far a pack's first outputs may be from those of its members alone, as a share of them.
+_CLOSE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-8}
 
 _EVALUATED = {"cuda": 65536}  # examples at a time, over all models; elsewhere a sixteenth
 
@@ -23,7 +26,6 @@ def check(learner: Learner) -> None:
     """A CannotPack if a learner cannot be part of a pack; the sentence says why."""
     if learner.recipe.accumulate != 1:
         raise packed_layers.CannotPack("micro-batches are not packed")
-    packed_layers.check(learner.module)
     for names in (learner.module.named_parameters, learner.module.named_buffers):
         if len(list(names(remove_duplicate=False))) != len(list(names())):
             raise packed_layers.CannotPack("layers that share weights are not packed")
@@ -70,13 +72,16 @@ class Pack:
             if name not in trained
         }
         self.families = packed_losses.families(
-            [learner.loss for learner in learners], first.device, first.dtype
+            [learner.loss for learner in learners], first.device, first.dtype, len(data[0].classes)
         )
         temperatures = [learner.loss.temperature for learner in learners]
         self.temperature = torch.tensor(temperatures, dtype=first.dtype, device=first.device)
         # Once: a recorded step reads what it reads where it lies.
         seeds = torch.tensor([learner.seed for learner in learners], device=first.device)
-        seed_all(self.module, seeds, self.count)
+        self.seeds = seeds
+        self.fast = packed_layers.knows(self.module)
+        if self.fast:
+            seed_all(self.module, seeds, self.count)
         self.index = torch.stack([one.train.index for one in data])
         self.targets = torch.stack([one.train.targets for one in data])
         self.inputs = data[0].train.inputs
@@ -124,6 +129,14 @@ class Pack:
         """
         how = self.how._replace(dtype=theta.dtype, fused=False) if exact else self.how
         normal = normalise(x, self.mean, self.std, theta.dtype)
+        tensors = self._tensors(theta)
+        if not self.fast:
+            half = self.recipe.autocast and self.module.training
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+                found = packed_networks.forward(
+                    self.module, tensors, normal, self.seeds, self.count
+                )
+            return found.to(theta.dtype)
         if normal.dim() == 5 and how.stacked:
             normal = normal.transpose(1, 2)  # channels before the batch
         elif normal.dim() == 5:
@@ -131,6 +144,11 @@ class Pack:
             normal = normal.contiguous(memory_format=torch.channels_last)
         elif normal.dim() > 3:
             normal = normal.flatten(2)
+        found = packed_layers.forward(self.module, "", tensors, normal, how)
+        return found.to(theta.dtype)
+
+    def _tensors(self, theta: Tensor) -> dict[str, Tensor]:
+        """Parameters and buffers by name, (M, ...)."""
         tensors = {**self.buffers, **self.frozen}
         sizes = [s.padded for s in self.learners[0].segments]
         for segment, chunk in zip(
@@ -138,8 +156,54 @@ class Pack:
         ):
             flat = chunk[:, : segment.shape.numel()]
             tensors[segment.name] = flat.reshape(len(theta), *segment.shape)
-        found = packed_layers.forward(self.module, "", tensors, normal, how)
-        return found.to(theta.dtype)
+        return tensors
+
+    def compare(self, rows: Tensor) -> None:
+        """A CannotPack if a batch's logits, or the buffers after it, are not those of each alone.
+
+        Args:
+            rows: (M, B), each model's examples.
+        """
+        x, _, _ = self.batch(rows)
+        before = {name: values.clone() for name, values in self.buffers.items()}
+        with torch.no_grad():
+            together = {"its outputs": self.logits(self.theta, x)}
+        together |= {f"its {name}": values.clone() for name, values in self.buffers.items()}
+        for name, values in before.items():
+            self.buffers[name].copy_(values)
+        for k, learner in enumerate(self.learners):
+            for what, alone in self._alone(learner, self.data[k], x[k]).items():
+                found = together[what][k].double()
+                distance = (found - alone.double()).norm() / alone.double().norm().clamp(min=1e-6)
+                if not distance <= _CLOSE[self.how.dtype]:
+                    raise packed_layers.CannotPack(
+                        f"in a pack {what} would differ from those alone by {distance:.1g} of them"
+                    )
+        if self.fast:
+            seed_all(self.module, self.seeds, self.count)
+
+    def _alone(self, learner: Learner, data: Data, x: Tensor) -> dict[str, Tensor]:
+        """The logits of a batch and the buffers after it, of one learner, which is left as it was.
+
+        Args:
+            learner: of this pack.
+            data: its own.
+            x: the batch's inputs.
+        """
+        module, recipe = learner.module, self.recipe
+        buffers = dict(module.named_buffers())
+        before = {name: buffer.clone() for name, buffer in buffers.items()}
+        seed_all(module, torch.tensor(learner.seed, device=self.device), self.count)
+        module.train(True)
+        with (
+            torch.no_grad(),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.autocast),
+        ):
+            found = {"its outputs": module(data.normalise(x, learner.dtype)).clone()}
+        for name, buffer in buffers.items():
+            found[f"its {name}"] = buffer.clone()
+            buffer.copy_(before[name])
+        return found
 
     def step(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """Train every model on its own batch; all that changes are this pack's tensors.
@@ -151,25 +215,43 @@ class Pack:
         """
         self.count.add_(1)
         theta = self.theta.detach().requires_grad_()
-        values, largest, moved = self.compute(theta, rows)
-        (grad,) = torch.autograd.grad(values.sum(), theta)
+        pulled, values, largest, moved = self.compute(theta, rows)
+        (grad,) = torch.autograd.grad(pulled, theta)
         norm = self.move(grad, self.factors(rate))
-        self.note(history, moved, loss=values.detach(), grad_norm=norm, max_logit=largest)
+        self.note(history, moved, loss=values, grad_norm=norm, max_logit=largest)
 
     def compute(
         self, theta: Tensor, rows: Tensor
-    ) -> tuple[Tensor, Tensor, list[packed_losses.State]]:
-        """The loss and the largest logit of each model's batch, and where it moves the losses."""
-        x = self.inputs[self.index.gather(1, rows)]
-        targets = self.targets.gather(1, rows)
+    ) -> tuple[Tensor, Tensor, Tensor, list[packed_losses.State]]:
+        """What to differentiate; each batch's loss and largest logit; where the losses move.
+
+        The losses give the gradient of the logits themselves; a product with it hands it on.
+        """
+        x, targets, index = self.batch(rows)
         logits = self.logits(theta, x)
         values = torch.zeros(len(theta), dtype=logits.dtype, device=logits.device)
+        gradient = torch.zeros_like(logits)
         states = []
         for family in self.families:
-            some, moved = family.values(logits[family.place], targets[family.place])
-            values = values.index_copy(0, family.place, some)
+            place = family.place
+            some, slope, moved = family.values(logits[place], targets[place], index[place])
+            values = values.index_copy(0, place, some)
+            gradient = gradient.index_copy(0, place, slope)
             states.append(moved)
-        return values, logits.detach().abs().amax(dim=(1, 2)), states
+        return (logits * gradient).sum(), values, logits.detach().abs().amax(dim=(1, 2)), states
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The inputs and targets of each model's batch, and the examples' numbers."""
+        return self.inputs[self.index.gather(1, rows)], self.targets.gather(1, rows), rows
+
+    def trace(self, rows: Tensor) -> None:
+        """Prepare batches of a size for a compiler, and what layers keep for it."""
+        with torch.no_grad():
+            x, targets, index = self.batch(rows)
+            logits = self.logits(self.theta, x)
+            for family in self.families:
+                place = family.place
+                family.trace(logits[place], targets[place], index[place])
 
     def factors(self, rate: Tensor) -> tuple[Tensor, ...]:
         """What the optimiser needs of the rates and the number of this step."""

@@ -56,30 +56,24 @@ def forward(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: Ho
         x: (M, C, B, H, W), (B, M C, H, W) or (M, B, F).
         how: to compute products.
     """
-    return _find(module)(module, prefix, tensors, x, how)
+    return _KNOWN[type(module)](module, prefix, tensors, x, how)
 
 
-def check(module: nn.Module) -> None:
-    """A CannotPack if some layer of a model is not known here, or does more than its kind."""
-    apply = _find(module)
-    name = type(module).__name__
+def knows(module: nn.Module) -> bool:
+    """Whether all layers of a model are known here, and do what their kind does and no more."""
     own = vars(module)
-    if any(own.get(hooks) for hooks in _HOOKS) or "forward" in own:
-        raise CannotPack(f"a {name} layer with a hook or a forward of its own is not packed")
-    if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
-        raise CannotPack("a Flatten layer of some axes only is not packed")
-    if isinstance(module, nn.BatchNorm2d) and not module.track_running_stats:
-        raise CannotPack("batch norm without running statistics is not packed")
-    if apply in (_sequential, _basic_block):
-        for child in module.children():
-            check(child)
-
-
-def _find(module: nn.Module) -> Apply:
-    apply = _KNOWN.get(type(module))
-    if apply is None:
-        raise CannotPack(f"a {type(module).__name__} layer is not one that can be packed")
-    return apply
+    if type(module) not in _KNOWN or any(own.get(hooks) for hooks in _HOOKS) or "forward" in own:
+        return False
+    if isinstance(module, nn.Conv2d):
+        plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+        return plain and not isinstance(module.padding, str)
+    if isinstance(module, nn.AdaptiveAvgPool2d):
+        return module.output_size in (1, (1, 1))
+    if isinstance(module, nn.Flatten):
+        return (module.start_dim, module.end_dim) == (1, -1)
+    if isinstance(module, nn.BatchNorm2d):
+        return module.track_running_stats
+    return all(knows(child) for child in module.children())
 
 
 def _sequential(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
@@ -131,13 +125,8 @@ def _basic_block(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, ho
 
 def _conv(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
     assert isinstance(module, nn.Conv2d)
-    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
-    if not plain or isinstance(module.padding, str):
-        raise CannotPack(
-            "a convolution with groups, dilation or a border that is not zero is not one that can "
-            "be packed"
-        )
     dtype = how.dtype
+    assert not isinstance(module.padding, str)
     (kh, kw), (sh, sw), (ph, pw) = module.kernel_size, module.stride, module.padding
     weight, bias = tensors[f"{prefix}weight"], tensors.get(f"{prefix}bias")
     if x.dim() == 4:
@@ -213,9 +202,6 @@ def _pool(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How)
 
 
 def _mean_pool(module: nn.Module, prefix: str, tensors: Tensors, x: Tensor, how: How) -> Tensor:
-    assert isinstance(module, nn.AdaptiveAvgPool2d)
-    if module.output_size not in (1, (1, 1)):
-        raise CannotPack("an average pool to more than one pixel is not one that can be packed")
     return x.mean(dim=(-2, -1), keepdim=True)
 
 
