@@ -1,22 +1,35 @@
 """Packs: each model ends where it would end alone, in records that tell nothing of the pack."""
 
+import copy
 import json
 import pickle
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from penex import cli, registry
+from penex import PENEX, cli, registry
+from penex.base import Legal, Loss, Settings
+from penex.baselines import CrossEntropyLoss, FocalLoss, LabelSmoothingLoss
 from penex.lab import packing, runs, tasks, training
-from penex.lab.engine import checkpoint, loop, packed, packed_layers, schedule, seeds
+from penex.lab.engine import (
+    checkpoint,
+    evaluation,
+    loop,
+    packed,
+    packed_layers,
+    packed_losses,
+    schedule,
+    seeds,
+)
 from penex.lab.engine.captured import Steps, compile_parts
-from penex.lab.engine.learner import Learner
+from penex.lab.engine.learner import AnyLoss, Learner
 from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import CannotPack, How
 from penex.lab.engine.step import step
@@ -24,6 +37,7 @@ from penex.lab.errors import Interrupted, RecordError
 from penex.lab.models import find
 from penex.lab.models.layers import Dropout
 from penex.lab.records import Record
+from penex.targets import Examples
 
 CPU = torch.device("cpu")
 DIGITS = tasks.find("digits")
@@ -244,12 +258,10 @@ def test_a_buffer_in_two_places_is_not_packed() -> None:
 @pytest.mark.parametrize(
     "change", [{"groups": 2}, {"dilation": 2}, {"padding_mode": "circular"}, {"padding": "same"}]
 )
-def test_other_convolutions_cannot_be_packed(change: dict[str, Any]) -> None:
-    options = {"in_channels": 2, "out_channels": 4, "kernel_size": 3, "padding": 1} | change
-    net = nn.Sequential(nn.Conv2d(**options))
-    stacked = {name: value.unsqueeze(0) for name, value in net.named_parameters()}
-    with pytest.raises(CannotPack, match="is not one that can be packed"):
-        packed_layers.forward(net, "", stacked, torch.zeros(1, 2, 3, 8, 8), How(torch.float32))
+def test_other_convolutions_are_packed_in_the_general_way(change: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"in_channels": 2, "out_channels": 4, "kernel_size": 3, "padding": 1}
+    assert packed_layers.knows(nn.Sequential(nn.Conv2d(**options)))
+    assert not packed_layers.knows(nn.Sequential(nn.Conv2d(**options | change)))
 
 
 @pytest.mark.parametrize("form", ["grouped", "stacked"])
@@ -270,28 +282,170 @@ def test_both_forms_of_images_give_the_same_logits(form: str) -> None:
         torch.testing.assert_close(found[k], expected, rtol=1e-10, atol=1e-12)
 
 
+class Curious(FocalLoss):
+    """A loss that asks for the value of a number, which no two models share."""
+
+    def values(self, batch: Examples) -> Tensor:
+        return super().values(batch) * float(batch.logits.sum() > 0)
+
+
 def test_what_cannot_be_packed_says_why() -> None:
     (learner,), _ = learners([planned("ce", 0)])
     packed.check(learner)
-    learner.module = nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2))
-    with pytest.raises(CannotPack, match="a LSTM layer is not one that can be packed"):
-        packed.check(learner)
     (learner,), _ = learners([planned("penex", 0, accumulate=2)])
     with pytest.raises(CannotPack, match="micro-batches are not packed"):
         packed.check(learner)
-    (learner,), _ = learners([planned("focal:label_smoothing=0.1", 0)])
-    with pytest.raises(CannotPack, match="class weights or label smoothing"):
+    learner.recipe = replace(learner.recipe, accumulate=1)
+    learner.loss = Curious()
+    with pytest.raises(CannotPack, match="a Curious is not one that can be packed"):
         packed.check(learner)
 
 
+class Power(Loss):
+    """A user's loss: sum_j q_j (1 - p_j)^power, with a running mean of the first probability."""
+
+    settings: ClassVar[Settings] = {"power": Legal(above=True)}
+    statistics = ("seen",)
+    power: float
+    seen: Tensor
+
+    def __init__(self, power: float) -> None:
+        super().__init__()
+        self.configure(power=power)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def values(self, batch: Examples) -> Tensor:
+        p = torch.softmax(batch.logits, batch.dim)
+        with torch.no_grad():
+            self.store("seen", 0.9 * self.seen + 0.1 * p[:, 0].mean())
+        return batch.expect(lambda p: (1 - p) ** self.power, p) * (1 + self.seen)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [Power(1.0), Power(2.0), Power(2.0)],
+        [LabelSmoothingLoss(0.0), LabelSmoothingLoss(0.2), FocalLoss(label_smoothing=0.1)],
+        [PENEX(weight=torch.arange(1.0, 11)), PENEX(0.5, weight=torch.ones(10)), PENEX(rho=0.1)],
+        [CrossEntropyLoss(weight=torch.arange(1.0, 11)), FocalLoss(weight=torch.arange(1.0, 11))],
+    ],
+    ids=["own", "smoothed", "penex", "weighted"],
+)
+def test_any_loss_is_packed_as_it_is_alone(losses: list[AnyLoss]) -> None:
+    """Value, gradient and state, with settings, class weights and smoothing of each."""
+    torch.manual_seed(0)
+    wide = [copy.deepcopy(loss).double() for loss in losses]
+    for family in packed_losses.families(wide, CPU, torch.float64, 10):
+        logits = torch.randn(len(family.losses), 7, 10, dtype=torch.float64)
+        targets = torch.randint(10, (len(family.losses), 7))
+        for _ in range(3):
+            values, gradient, moved = family.values(logits, targets, targets)
+            family.keep(moved)
+        family.scatter()
+        for k, place in enumerate(family.place.tolist()):
+            alone = copy.deepcopy(losses[place]).double()
+            for _ in range(3):
+                x = logits[k].clone().requires_grad_()
+                value = alone(x, targets[k])
+            torch.autograd.backward(value)
+            torch.testing.assert_close(values[k], value.detach(), rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(gradient[k], x.grad, rtol=1e-10, atol=1e-12)
+            for name, state in alone.state_dict().items():
+                torch.testing.assert_close(wide[place].state_dict()[name], state)
+
+
+class Normed(nn.Module):
+    """A network with batch norm in a forward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.drop, self.head = Dropout(0.3), nn.Linear(144, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(torch.tanh(self.norm(self.conv(x))).flatten(1)))  # type: ignore[no-any-return]
+
+
+class Attentive(nn.Module):
+    """A network with attention: the rows of an image are its words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(x[:, 0]).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("network", [Normed, Attentive])
+def test_a_network_of_any_kind_is_packed(network: type[nn.Module]) -> None:
+    """Parameters and buffers as alone, after several steps and evaluations."""
+    task = replace(DIGITS, build=lambda shape, classes: network())
+    changes = {"epochs": 2, "dtype": "float64", "batch_size": 32}
+    some = [
+        runs.plan(task, runs.LossSpec.parse(loss), seed, 97, changes)
+        for seed, loss in enumerate(("ce", "penex", "label_smoothing"))
+    ]
+    pack, history = train_packed(some, 5)
+    assert not pack.fast
+    seen = pack.predict([one.val for one in pack.data])
+    pack.scatter()
+    pack.compare(torch.arange(32).expand(3, 32))
+    for k, run in enumerate(some):
+        learner, row = train_alone(run, 5)
+        ours = pack.learners[k]
+        assert ((ours.theta - learner.theta).norm() / learner.theta.norm()).item() <= 1e-10
+        for name, buffer in learner.module.named_buffers():
+            torch.testing.assert_close(ours.module.get_buffer(name), buffer)
+        torch.testing.assert_close(history[k], row, rtol=1e-8, atol=1e-10, equal_nan=True)
+        expected = evaluation.logits_of(learner, pack.data[k], pack.data[k].val)
+        torch.testing.assert_close(seen[k], expected, rtol=1e-8, atol=1e-10)
+
+
+class Counting(nn.Module):
+    """A network that replaces a buffer instead of writing to it: torch.func loses that."""
+
+    steps: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps = self.steps + 1
+        return self.head(x.flatten(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        (Counting, "its steps would differ"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)), "random numbers"),
+    ],
+)
+def test_a_network_that_would_differ_in_a_pack_is_not_packed(
+    network: Callable[[], nn.Module], why: str
+) -> None:
+    task = replace(DIGITS, build=lambda shape, classes: network())
+    some = [runs.plan(task, runs.LossSpec("ce"), seed, 97, {"epochs": 2}) for seed in (0, 1)]
+    pack = Pack(*learners(some))
+    with pytest.raises(CannotPack, match=why):
+        pack.compare(torch.arange(32).expand(2, 32))
+
+
 def test_one_that_cannot_be_packed_leaves_the_others_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And their results as they were without it, bit for bit."""
     start = ["compare", "--seeds", "1", "--epochs", "2", "--train-size", "60", "--losses", "ce"]
     cli.main([*start, "penex", "--out", str(tmp_path / "without")])
-    cli.main([*start, "penex:label_smoothing=0.1", "penex", "--out", str(tmp_path / "with")])
-    assert "Not packed (penex:label_smoothing=0.1): a loss with" in capsys.readouterr().err
+    monkeypatch.setitem(
+        registry.LOSSES, "curious", registry.Entry("curious", "curious", Curious, "asks")
+    )
+    cli.main([*start, "curious", "penex", "--out", str(tmp_path / "with")])
+    assert "Not packed (curious): a Curious is" in capsys.readouterr().err
     for name in ("ce", "penex"):
         record = next((tmp_path / "without").glob(f"digits/{name}/*/seed-0"))
         other = tmp_path / "with" / record.relative_to(tmp_path / "without")
@@ -581,25 +735,17 @@ def test_a_damaged_pack_is_one_sentence(tmp_path: Path, content: str) -> None:
         packing.train([run], tmp_path, CPU, training.Hooks(), nobody, 8)
 
 
-def test_a_model_that_cannot_be_packed_is_trained_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [
-        "compare",
-        "--losses",
-        "ce",
-        "focal",
-        "--seeds",
-        "1",
-        "--epochs",
-        "1",
-        "--pack",
-        "4",
-    ]
-    arguments += ["--train-size", "50", "--class-weights", "balanced", "--out", str(tmp_path)]
-    cli.main(arguments)
-    assert "Not packed (ce, focal): a loss with class weights" in capsys.readouterr().err
-    assert len(list(tmp_path.rglob("done.json"))) == 2
+def test_class_weights_are_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each seed has its own, and they weigh as they do alone."""
+    start = ["compare", "--losses", "ce", "focal", "--seeds", "2", "--epochs", "1", "--dtype"]
+    start += ["float64", "--train-size", "50", "--class-weights", "balanced"]
+    for pack in ("off", "4"):
+        cli.main([*start, "--pack", pack, "--out", str(tmp_path / pack)])
+    assert "Not packed" not in capsys.readouterr().err
+    for path in (tmp_path / "off").rglob("done.json"):
+        twin = tmp_path / "4" / path.relative_to(tmp_path / "off")
+        alone, packed = (json.loads(one.read_text())["test"] for one in (path, twin))
+        assert packed == pytest.approx(alone, rel=1e-6)
 
 
 @pytest.mark.parametrize("word", ["0", "many", "-3"])

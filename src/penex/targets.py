@@ -232,7 +232,7 @@ def _check(
                 target,
                 weight,
                 ignore_index=ignore_index,
-                label_smoothing=label_smoothing,
+                label_smoothing=float(label_smoothing),
             )
         except Exception as error:
             kind = type(error)

@@ -4,6 +4,7 @@ They differ in seed, loss and learning rate. Each has its own clipping, penalty 
 one does never reaches another, not even when it diverges.
 """
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -179,31 +180,22 @@ class Pack:
                     raise packed_layers.CannotPack(
                         f"in a pack {what} would differ from those alone by {distance:.1g} of them"
                     )
-        if self.fast:
-            seed_all(self.module, self.seeds, self.count)
 
     def _alone(self, learner: Learner, data: Data, x: Tensor) -> dict[str, Tensor]:
-        """The logits of a batch and the buffers after it, of one learner, which is left as it was.
+        """The logits of a batch and the buffers after it, of one learner.
 
         Args:
-            learner: of this pack.
+            learner: of this pack; it is left as it is.
             data: its own.
             x: the batch's inputs.
         """
-        module, recipe = learner.module, self.recipe
-        buffers = dict(module.named_buffers())
-        before = {name: buffer.clone() for name, buffer in buffers.items()}
+        module = copy.deepcopy(learner.module).train()
         seed_all(module, torch.tensor(learner.seed, device=self.device), self.count)
-        module.train(True)
-        with (
-            torch.no_grad(),
-            torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.autocast),
-        ):
-            found = {"its outputs": module(data.normalise(x, learner.dtype)).clone()}
-        for name, buffer in buffers.items():
-            found[f"its {name}"] = buffer.clone()
-            buffer.copy_(before[name])
-        return found
+        half = self.recipe.autocast
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            logits: Tensor = module(data.normalise(x, learner.dtype))
+        buffers = {f"its {name}": buffer for name, buffer in module.named_buffers()}
+        return {"its outputs": logits, **buffers}
 
     def step(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
         """Train every model on its own batch; all that changes are this pack's tensors.

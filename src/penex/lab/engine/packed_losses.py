@@ -92,7 +92,8 @@ class Family:
         self._graphs[tuple(logits.shape)] = make_fx(self._compute)(*given)
 
     def _compute(self, *given: Tensor) -> list[Tensor]:
-        return vmap(self._one)(*given)  # type: ignore[no-any-return]
+        found: list[Tensor] = vmap(self._one)(*given)
+        return found
 
     def _one(self, logits: Tensor, target: Tensor, index: Tensor, *numbers: Tensor) -> list[Tensor]:
         """What `values` gives of one model."""
@@ -100,13 +101,18 @@ class Family:
 
         def loss_of(logits: Tensor) -> tuple[Tensor, State]:
             loss, moved = self._stand_in, dict(own)
+
+            def store(name: str, value: Tensor) -> None:
+                moved[name] = value.to(own[name].dtype)
+                setattr(loss, name, moved[name])  # a formula may read what it has just stored
+
             for name, value in own.items():
                 setattr(loss, name, value)
-            loss.store = moved.__setitem__  # type: ignore[assignment]
+            loss.store = store  # type: ignore[method-assign]
             return loss(logits, target, **({"index": index} if self.wants_index else {})), moved
 
         gradient, (value, moved) = grad_and_value(loss_of, has_aux=True)(logits)
-        return [value, gradient, *(moved[name].to(own[name].dtype) for name in self.state)]
+        return [value, gradient, *(moved[name] for name in self.state)]
 
     def keep(self, moved: State) -> None:
         """Move the state."""
@@ -119,7 +125,9 @@ class Family:
             if "rho" in known:
                 return known["rho"]
         same = getattr(self._stand_in, "rho", torch.nan)
-        return torch.full((len(self.losses),), float(same), dtype=self._dtype, device=self.place.device)
+        return torch.full(
+            (len(self.losses),), float(same), dtype=self._dtype, device=self.place.device
+        )
 
 
 def families(

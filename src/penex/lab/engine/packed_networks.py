@@ -15,9 +15,7 @@ from penex.lab.models.layers import seed_all
 Tensors = dict[str, Tensor]
 
 
-def forward(
-    module: nn.Module, tensors: Tensors, x: Tensor, seeds: Tensor, count: Tensor
-) -> Tensor:
+def forward(module: nn.Module, tensors: Tensors, x: Tensor, seeds: Tensor, count: Tensor) -> Tensor:
     """What a module does, for M models.
 
     Args:
@@ -41,6 +39,7 @@ def forward(
     except Exception as error:
         raise CannotPack(f"a network of this kind cannot be packed ({_first(error)})") from error
     finally:
+        seed_all(module, seeds, count)  # no transform may stay in what a copy of it would copy
         torch.backends.mha.set_fastpath_enabled(fast)
     return found
 
