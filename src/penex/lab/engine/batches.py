@@ -98,11 +98,19 @@ class _Largest(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         # A view of something, as of weights, is nothing new.
-        given = {_place(value) for value in args if _is_plain(value)}
-        for value in result if isinstance(result, tuple | list) else (result,):
+        given = {_place(value) for value in map(_bare, args) if _is_plain(value)}
+        results = result if isinstance(result, tuple | list) else (result,)
+        for value in map(_bare, results):
             if _is_plain(value) and _place(value) not in given:
                 self.bytes = max(self.bytes, value.numel() * value.element_size())
         return result
+
+
+def _bare(value: Any) -> Any:
+    """A tensor as it lies in memory, without the transforms of torch.func around it."""
+    while isinstance(value, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
 
 
 def _is_plain(value: object) -> bool:
