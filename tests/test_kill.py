@@ -13,7 +13,7 @@ WORKER = Path(__file__).with_name("kill_worker.py")
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """Every file of a comparison, byte for byte; of done.json all but time and memory."""
+    """Every file of a comparison, byte for byte; of done.json all but time, memory and seal."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -23,6 +23,7 @@ def content(folder: Path) -> dict[str, Any]:
             done = json.loads(path.read_bytes())
             assert done.pop("wall_time") > 0
             assert done.pop("peak_memory") > 0
+            del done["seal"]  # of the time, too
             found[name] = done
         elif path.name == "comparison.json":  # its command names the folder, and so does the page
             found[name] = json.loads(path.read_bytes())["runs"]

@@ -1,7 +1,9 @@
 """Metrics against brute force and closed forms; the bootstrap against sqrt(p (1 - p) / n)."""
 
+import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penex import metrics
+from penex.report import figures, page, results, series, tables
+from penex.report.results import Results
 
 
 def sample(seed: int, n: int = 200, classes: int = 5) -> tuple[Tensor, Tensor]:
@@ -154,17 +158,16 @@ def test_bootstrap_is_the_deviation_of_resampled_metrics(monkeypatch: pytest.Mon
     for _ in range(25):
         index = torch.randint(150, (150,), generator=generator)
         resampled = metrics.Scores(*(score[index] for score in cached))
-        for name, value in metrics.summary(resampled, 32, 10).items():
+        for name, value in metrics.summary(resampled).items():
             drawn.setdefault(name, []).append(value)
     for at_once in (1, 7 * 600, 10**6):
         monkeypatch.setattr(metrics, "_AT_ONCE", at_once)
-        spread = metrics.bootstrap_scores(cached, resamples=25, seed=3, batch_size=32, bins=10)
+        spread = metrics.bootstrap_scores(cached, resamples=25, seed=3)
         for name, values in drawn.items():
             torch.testing.assert_close(spread[name], torch.stack(values).std())
 
 
-@pytest.mark.parametrize("batch_size", [64, 50])
-def test_models_side_by_side_are_the_models_alone(batch_size: int) -> None:
+def test_models_side_by_side_are_the_models_alone() -> None:
     """Each with targets and a temperature of its own; one that is broken stays by itself."""
     pairs = [sample(seed) for seed in range(6)]
     pairs[4][0][3, 1] = math.nan
@@ -173,15 +176,15 @@ def test_models_side_by_side_are_the_models_alone(batch_size: int) -> None:
     cached = metrics.scores_side_by_side(
         logits.view(2, 3, 200, 5), target.view(2, 3, 200), temperature
     )
-    found = metrics.summary(cached, batch_size, bins=10)
+    found = metrics.summary(cached)
     for k, ((one, its), t) in enumerate(zip(pairs, temperature.flatten().tolist(), strict=True)):
-        alone = metrics.summary(metrics.scores(one, its, temperature=t), batch_size, bins=10)
+        alone = metrics.summary(metrics.scores(one, its, temperature=t))
         for name, value in alone.items():
             assert value.isnan() == (k == 4)
             torch.testing.assert_close(found[name].flatten()[k], value, equal_nan=True)
 
 
-METRICS: list[Callable[..., Tensor]] = [
+FUNCTIONS: list[Callable[..., Tensor]] = [
     metrics.accuracy,
     metrics.cross_entropy,
     metrics.brier,
@@ -190,7 +193,7 @@ METRICS: list[Callable[..., Tensor]] = [
 ]
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", FUNCTIONS)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_broken_row_never_gives_a_number(metric: Callable[..., Tensor], value: float) -> None:
     logits, target = sample(6)
@@ -198,7 +201,7 @@ def test_a_broken_row_never_gives_a_number(metric: Callable[..., Tensor], value:
     assert metric(logits, target).isnan()
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", FUNCTIONS)
 def test_bad_input_gets_a_sentence(metric: Callable[..., Tensor]) -> None:
     logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
     with pytest.raises(ValueError, match=r"shape \(3,\); got torch.int64 of shape \(2,\)"):
@@ -225,3 +228,76 @@ def test_bad_bins_and_resamples_get_a_sentence() -> None:
         metrics.ece_per_batch(logits, target, batch_size=0)
     with pytest.raises(ValueError, match="at least 2 resamples; got 1"):
         metrics.bootstrap(logits, target, resamples=1)
+
+
+def test_the_registry_names_the_functions() -> None:
+    logits, target = sample(8)
+    found = metrics.summary(metrics.scores(logits, target, temperature=0.7))
+    assert list(found) == list(metrics.METRICS) == [metric.__name__ for metric in FUNCTIONS]
+    for metric in FUNCTIONS:
+        torch.testing.assert_close(found[metric.__name__], metric(logits, target, temperature=0.7))
+
+
+def test_a_metric_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="There is a metric 'brier' already"):
+        metrics.register(metrics.METRICS["brier"])
+
+
+@pytest.fixture
+def doubtful() -> Iterator[metrics.Metric]:
+    """A metric of our own, as a user would add one."""
+
+    def share(scores: metrics.Scores) -> Tensor:
+        return (scores.confidence < scores.confidence.mean(-1, keepdim=True)).double().mean(dim=-1)
+
+    yield metrics.register(metrics.Metric("doubtful", "share in doubt", share, digits=2))
+    del metrics.METRICS["doubtful"]
+
+
+def compared(out: Path, pack: int) -> Results:
+    """A tiny comparison, trained in packs of a size."""
+    from penex.lab import compare, tasks
+
+    what = compare.Comparison(tasks.find("digits"), ("ce", "penex"), 1, (40,), {"epochs": 1})
+    listing = compare.compare(what, out, torch.device("cpu"), pack=pack)
+    return results.load(out / "digits", listing)
+
+
+@pytest.mark.parametrize("pack", [1, 2])
+def test_a_new_metric_is_recorded_and_shown(
+    doubtful: metrics.Metric, tmp_path: Path, pack: int
+) -> None:
+    """In done.json with its spread and every epoch; then in tables, drawings and the page."""
+    found = compared(tmp_path, pack)
+    row = found.rows[0]
+    record = row.records[0].record
+    arrays, done = record.predictions(), record.done()
+    logits, target = (torch.from_numpy(arrays[f"test_{x}"]) for x in ("logits", "targets"))
+    scores = metrics.scores(logits, target, temperature=float(arrays["temperature"]))
+    assert done["test"]["doubtful"] == pytest.approx(doubtful.of(scores).item(), abs=1e-6)
+    assert done["test_spread"]["doubtful"] > 0
+    assert all("doubtful" in line["validation"] for line in record.metrics())
+    cell = tables.cell(row, doubtful)
+    assert cell == f"{done['test']['doubtful']:.2f}"
+    assert f"| {cell} |" in tables.markdown(found)
+    assert "share in doubt" in tables.latex(found)
+    lines = list(csv.DictReader(tables.as_csv(found).splitlines()))
+    values = {(x["loss"], x["part"]): x["value"] for x in lines if x["metric"] == "doubtful"}
+    assert float(values["ce", "test"]) == done["test"]["doubtful"]
+    assert (40, "doubtful") in series.of(found).curves
+    assert len(figures.curves(found).axes) == sum(m.drawn for m in metrics.METRICS.values())
+    text = page.build(found)
+    assert 'data-metric="doubtful"' in text
+    assert f">{cell}" in text
+
+
+def test_a_record_without_a_metric_shows_a_dash(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """What was measured before the metric came is as good as it was."""
+    found = compared(tmp_path, 2)
+    doubtful: metrics.Metric = request.getfixturevalue("doubtful")
+    found = results.load(tmp_path / "digits")
+    assert [tables.cell(row, doubtful) for row in found.rows] == ["–", "–"]
+    assert "–" not in tables.cell(found.rows[0], metrics.METRICS["ece"])
+    assert "share in doubt" in page.build(found)

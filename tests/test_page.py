@@ -4,6 +4,8 @@ import html
 import json
 import re
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import numpy as np
 import pytest
 
 from penex import cli
+from penex.lab import records
 from penex.lab.records import Record
 from penex.lab.scores import scores_of, slim
-from penex.report import page, results, tables
-from penex.report.page.svg import Chart, nice_ticks
-from penex.report.results import METRICS
+from penex.metrics import METRICS
+from penex.report import figures, page, results, series, tables
+from penex.report.drawing import Line, Panel
+from penex.report.page.svg import nice_ticks, svg
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 browser_test = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt install chromium)")
@@ -134,11 +138,41 @@ def test_pointing_at_a_curve_shows_the_records_values(browser: Any, compared: Pa
     lines = tip.inner_text().splitlines()
     assert lines[0] == "epoch 4"
     row = next(r for r in results.load(compared).at(120) if r.label == "ce")
-    last = [r.metrics()[-1]["validation"]["accuracy"] for r in row.records.values()]
+    last = [run.history[-1]["validation"]["accuracy"] for run in row.records.values()]
     assert lines[1].split()[0] == "CE"
     assert float(lines[1].split()[1]) == pytest.approx(np.mean(last), rel=1e-4)
     view.mouse.move(5, 5)
     assert not tip.is_visible()
+    view.close()
+
+
+@browser_test
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_pointer_shows_what_is_drawn_under_it(browser: Any, tmp_path: Path, width: int) -> None:
+    """At every epoch of a long curve, on an axis whose long numbers take more room than usual."""
+    epochs = range(1, 101)
+    lines = [
+        Line([(k, 2.30372 + k * 1e-7) for k in epochs], "penex", name="PENEX"),
+        Line([(k, 2.30371) for k in epochs if k < 40], "ex", name="EX"),  # it diverged
+    ]
+    panel = Panel("x", (1, 100), (2.3037, 2.30374), hover="epoch", marks=list(lines))
+    context = {"version": "", "title": "", "asked": "", "command": "", "heads": [], "blocks": []}
+    text = page.render("frame.html", context).replace('<main id="main">', svg(panel))
+    (tmp_path / "page.html").write_text(text)
+    view, said = opened(browser, tmp_path / "page.html", viewport={"width": width, "height": 900})
+    chart, tip = view.locator("svg"), view.locator("#tip")
+    box = chart.bounding_box()
+    scale = box["width"] / 420
+    points = chart.locator("polyline").first.get_attribute("points").split()
+    for epoch in (1, 2, 3, 50, 98, 99, 100):
+        x, y = (float(number) for number in points[epoch - 1].split(","))
+        view.mouse.move(box["x"] + x * scale, box["y"] + y * scale)
+        head, *values = tip.inner_text().splitlines()
+        assert head == f"epoch {epoch}"
+        assert values == ["PENEX  2.3037", f"EX  {2.3037 if epoch < 40 else '–'}"]
+        cursor = chart.locator(".cursor").get_attribute("d")
+        assert float(re.split("[M ]", cursor)[1]) == pytest.approx(x, abs=0.06)
+    assert said == []
     view.close()
 
 
@@ -257,7 +291,7 @@ def test_the_numbers_are_the_records(compared: Path) -> None:
             runs = [r for r in listing if (r["label"], r["train_size"]) == (label, size)]
             done = [json.loads((compared / r["folder"] / "done.json").read_text()) for r in runs]
             row = []
-            for metric in METRICS:
+            for metric in METRICS.values():
                 if done[0]["status"] == "diverged":
                     row.append("diverged")
                     continue
@@ -385,7 +419,7 @@ def test_odd_records_make_a_page(copied: Path, kind: str) -> None:
             done = json.loads(path.read_text())
             if done["status"] == "completed":
                 done["test"]["cross_entropy"] = None
-                path.write_text(json.dumps(done))
+                path.write_text(json.dumps({**done, "seal": records.seal(done)}))
     elif kind == "diverged":
         listing["runs"] = [run for run in listing["runs"] if run["loss"] == "ex"]
     else:
@@ -419,6 +453,41 @@ def test_ticks_are_round_and_inside() -> None:
 
 
 def test_a_line_breaks_where_a_value_is_missing() -> None:
-    chart = Chart("x", (0, 3), (0, 1))
-    chart.line([(0, 0.1), (1, float("nan")), (2, 0.2), (3, 0.3)], "red")
-    assert chart.render().count("<polyline") == 2
+    points = [(0, 0.1), (1, float("nan")), (2, 0.2), (3, 0.3)]
+    panel = Panel("x", (0, 3), (0, 1), marks=[Line(points, "ce")])
+    assert svg(panel).count("<polyline") == 2
+
+
+def test_every_file_is_read_once(copied: Path) -> None:
+    """For the table, the page and the figures together."""
+    opened: Counter[str] = Counter()
+    listening = True
+
+    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+        if listening and event == "open" and str(arguments[0]).startswith(str(copied)):
+            opened[str(arguments[0])] += arguments[1] in ("r", "rb")
+
+    sys.addaudithook(listen)  # it cannot be taken away, only told to be quiet
+    try:
+        found = results.load(copied)
+        page.build(found)
+        tables.markdown(found)
+        figures.curves(found)
+    finally:
+        listening = False
+    read = {name: count for name, count in opened.items() if count}
+    assert sum(name.endswith("metrics.jsonl") for name in read) == 24
+    assert sum(name.endswith("predictions.npz") for name in read) == 18
+    # An array file is read once more with its done.json, which vouches for it.
+    assert {n: c for n, c in read.items() if c > 1 and not n.endswith("done.json")} == {}
+
+
+def test_a_page_and_a_figure_show_the_same_numbers(compared: Path) -> None:
+    found = results.load(compared)
+    panel = series.of(found).curves[120, "cross_entropy"]
+    expected = [mark.points for mark in panel.marks if isinstance(mark, Line)]
+    axis = figures.curves(found).axes[5]  # the second size's second metric
+    drawn = [list(zip(*line.get_data(), strict=True)) for line in axis.lines]
+    assert np.allclose(np.array(drawn), np.array(expected))
+    assert (axis.get_xlim(), axis.get_ylim()) == (panel.x, panel.y)
+    assert svg(panel).count("<polyline") == len(expected)

@@ -3,6 +3,8 @@
 import csv
 import io
 import math
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +15,29 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penex.lab.errors import RecordError
-from penex.report import figures, results, tables, terminal, words
-from penex.report.results import METRIC, METRICS, Results, Row
+from penex.metrics import METRICS
+from penex.report import figures, page, results, tables, terminal, words
+from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference, verdict
 
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
 
 
-def row(name: str, accuracies: list[float | None], size: int = 300, **other: Any) -> Row:
+def row(name: str, accuracies: Sequence[float | None], size: int = 300, **other: Any) -> Row:
     """A loss whose runs had these accuracies; None diverged. Its other metrics follow from them."""
     done: dict[int, Any] = {}
     for seed, accuracy in enumerate(accuracies):
         if accuracy is None:
             done[seed] = {"status": "diverged", "reason": "the loss was inf at step 7"}
             continue
-        values = {m.name: accuracy if m.higher else 1 - accuracy for m in METRICS}
+        values = {m.name: accuracy if m.higher else 1 - accuracy for m in METRICS.values()}
         done[seed] = {
             "status": "completed",
             "test": values,
             "validation": values,
-            "test_spread": {m.name: 0.01 for m in METRICS},
-            "validation_spread": {m.name: 0.01 for m in METRICS},
+            "test_spread": dict.fromkeys(METRICS, 0.01),
+            "validation_spread": dict.fromkeys(METRICS, 0.01),
+            "classes": 10,
         }
     return Row(name, name.upper(), name, size, done=done, **other)
 
@@ -42,13 +46,27 @@ def made(*rows: Row) -> Results:
     return Results(Path("nowhere"), "digits", "penex compare", list(rows))
 
 
+def judged(found: Results) -> dict[str, bool]:
+    """Whether a winner is named, wherever one could be."""
+    buffer = io.StringIO()
+    terminal.show(found, buffer)
+    said = " ".join(words.sentences(found))
+    return {
+        "terminal": "*" in buffer.getvalue(),
+        "words": "is best" in said,
+        "markdown": "| **" in tables.markdown(found),
+        "latex": "\\textbf" in tables.latex(found),
+        "page": re.search(r"<td[^>]*><strong>", page.build(found)) is not None,
+    }
+
+
 @given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=9))
 def test_the_interval_is_students(pairs: list[tuple[float, float]]) -> None:
     a, b = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
     found = paired_difference(a, b)
     difference = np.array([x - y for x, y in pairs])
     assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
-    if difference.std() > 1e-9:
+    if difference.std() > 1e-5:
         theirs = stats.ttest_rel(list(a.values()), list(b.values())).confidence_interval(0.95)
         assert found.low == pytest.approx(theirs.low, rel=1e-6, abs=1e-9)
         assert found.high == pytest.approx(theirs.high, rel=1e-6, abs=1e-9)
@@ -75,6 +93,8 @@ def test_bold_needs_more_than_luck() -> None:
     assert ("penex", "cross_entropy") in tables.winners(steady.rows)
     assert tables.winners(shaky.rows) == set()
     assert "Accuracy: PENEX is best, by 0.0200 over CE" in " ".join(words.sentences(steady))
+    assert any(judged(steady).values())
+    assert not any(judged(shaky).values())
     assert "Accuracy: no clear winner. PENEX is ahead of CE" in " ".join(words.sentences(shaky))
     assert "**0.8200 ± 0.1010**" in tables.markdown(steady)
     assert "| **" not in tables.markdown(shaky)
@@ -83,7 +103,7 @@ def test_bold_needs_more_than_luck() -> None:
 def test_the_runner_up_is_the_second_best() -> None:
     found = verdict(
         [row("ce", [0.5, 0.6]), row("focal", [0.8, 0.9]), row("penex", [0.7, 0.8])],
-        METRIC["cross_entropy"],
+        METRICS["cross_entropy"],
     )
     assert found is not None
     assert found.runner_up is not None
@@ -94,7 +114,7 @@ def test_the_runner_up_is_the_second_best() -> None:
 
 def test_a_loss_that_diverged_or_is_unfinished_cannot_win() -> None:
     rows = [row("ce", [0.5, 0.5]), row("ex", [0.99, None]), row("focal", [0.9], missing=[1])]
-    found = verdict(rows, METRIC["accuracy"])
+    found = verdict(rows, METRICS["accuracy"])
     assert found is not None
     assert found.leader.label == "ce"
     assert found.runner_up is None
@@ -103,8 +123,8 @@ def test_a_loss_that_diverged_or_is_unfinished_cannot_win() -> None:
     assert "1 run is not done yet." in said
     assert tables.name(rows[1]) == "EX (1 of 2 diverged)"
     assert tables.name(rows[2]) == "FOCAL (1 of 2 missing)"
-    assert verdict([row("ex", [None])], METRIC["accuracy"]) is None
-    assert tables.cell(row("ex", [None]), METRIC["accuracy"]) == "diverged"
+    assert verdict([row("ex", [None])], METRICS["accuracy"]) is None
+    assert tables.cell(row("ex", [None]), METRICS["accuracy"]) == "diverged"
 
 
 def test_differences_that_are_all_alike_prove_nothing() -> None:
@@ -117,15 +137,58 @@ def test_differences_that_are_all_alike_prove_nothing() -> None:
     assert words.sentences(same)[0] == "Accuracy: CE and PENEX are level."
 
 
+def test_rounding_is_no_spread() -> None:
+    """Records hold float32: a step that all seeds share differs in its last digits."""
+    step = 1 / 700
+    before = [0.9, 0.8, 0.7, 0.6]
+    after = [float(np.float32(value + step)) for value in before]
+    level = made(row("ce", [float(np.float32(value)) for value in before]), row("penex", after))
+    assert not any(judged(level).values())
+
+
+def test_two_seeds_have_no_winner() -> None:
+    """They may differ alike by chance, which makes an interval of almost no width."""
+    two = made(row("ce", [0.9, 0.8]), row("penex", [0.95, 0.851]))
+    assert not any(judged(two).values())
+    said = " ".join(words.sentences(two))
+    assert "PENEX is ahead of CE by 0.0505, with 2 seeds: that may be luck." in said
+    assert "2 seeds cannot show a winner" in said
+
+
+def untrained(accuracies: list[float], entropy: float, name: str) -> Row:
+    made_of = row(name, accuracies)
+    for done in made_of.done.values():
+        done["validation"] = {**done["validation"], "cross_entropy": entropy}
+    return made_of
+
+
+@pytest.mark.parametrize(("entropy", "wins"), [(2.06, True), (2.08, False)])
+def test_nobody_wins_before_anything_was_learned(entropy: float, wins: bool) -> None:
+    """Ten classes: guessing has a cross-entropy of log 10 = 2.30, and 0.9 of that is 2.07."""
+    ce = untrained([0.11, 0.10, 0.12], entropy, "ce")
+    penex = untrained([0.19, 0.18, 0.21], entropy, "penex")
+    found = judged(made(ce, penex))
+    assert found == dict.fromkeys(found, wins)
+    said = words.sentences(made(ce, penex))
+    assert ("Nothing has learned yet: train longer." in said) is not wins
+
+
+def test_bad_probabilities_are_not_a_lack_of_learning() -> None:
+    """Label smoothing with a large epsilon: an accuracy of 0.8 at a cross-entropy near log 10."""
+    ce = untrained([0.71, 0.70, 0.72], 0.9, "ce")
+    smoothed = untrained([0.79, 0.78, 0.81], 2.2, "label_smoothing")
+    assert ("label_smoothing", "accuracy") in tables.winners([ce, smoothed])
+
+
 def test_a_metric_that_is_not_finite_cannot_win() -> None:
     broken = row("penex", [0.99, 0.98, 0.97])
     broken.done[1]["test"]["cross_entropy"] = None
     rows = [row("ce", [0.5, 0.51, 0.53]), broken]
-    assert tables.cell(broken, METRIC["cross_entropy"]) == "not finite"
-    found = verdict(rows, METRIC["cross_entropy"])
+    assert tables.cell(broken, METRICS["cross_entropy"]) == "not finite"
+    found = verdict(rows, METRICS["cross_entropy"])
     assert found is not None
     assert found.leader.label == "ce"
-    found = verdict(rows, METRIC["accuracy"])
+    found = verdict(rows, METRICS["accuracy"])
     assert found is not None
     assert found.leader.label == "penex"
 
@@ -169,10 +232,10 @@ def test_the_csv_has_every_run_and_metric() -> None:
 
 def test_the_terminal_shows_stars_where_bold_cannot_be_seen() -> None:
     buffer = io.StringIO()
-    terminal.show(made(row("ce", [0.9, 0.8]), row("penex", [0.95, 0.851])), buffer)
+    terminal.show(made(row("ce", [0.9, 0.8, 0.7]), row("penex", [0.95, 0.851, 0.748])), buffer)
     text = buffer.getvalue()
-    assert "0.9005 ± 0.0700*" in text
-    assert "* best: the 95 % interval" in text
+    assert "0.8497 ± 0.1010*" in text
+    assert "* the best mean" in text
     assert all(len(line) <= 110 for line in text.splitlines() if "±" in line)
 
 

@@ -456,7 +456,7 @@ def test_the_studies_of_a_page_may_be_made_in_different_ways(tmp_path: Path) -> 
     page = (tmp_path / "digits" / "tuning.html").read_text()
     assert "each study in its own way" in page
     assert "Made with seed 5, in batches of 10; each trial trains 2 epochs on 50 examples." in page
-    assert "Made with seed 0, in batches of 10; each trial trains 1 epochs on 40 examples." in page
+    assert "Made with seed 0, in batches of 10; each trial trains 1 epoch on 40 examples." in page
     assert "their bars are not the same measure" in page
     assert "; 1 trial." in page
 

@@ -3,8 +3,12 @@
 Every metric takes logits of shape (N, C) and class indices of shape (N), and the temperature of
 the loss the model was trained with (``loss.temperature``): probabilities are
 softmax(logits / temperature). A row of logits with a NaN makes a metric NaN, never a number.
+
+`METRICS` names what runs record and reports show; `register` adds to it, and all of them follow.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -100,7 +104,7 @@ def ece(logits: Tensor, target: Tensor, *, temperature: float = 1.0, bins: int =
     >>> ece(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]))
     tensor(0.4999)
     """
-    return _calibration(scores(logits, target, temperature=temperature), 64, bins)[0]
+    return _ece(scores(logits, target, temperature=temperature), bins)
 
 
 def ece_per_batch(
@@ -120,7 +124,7 @@ def ece_per_batch(
     >>> ece_per_batch(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1]), batch_size=2)
     tensor(0.2500)
     """
-    return _calibration(scores(logits, target, temperature=temperature), batch_size, bins)[1]
+    return _ece_per_batch(scores(logits, target, temperature=temperature), batch_size, bins)
 
 
 def bootstrap(
@@ -130,8 +134,6 @@ def bootstrap(
     temperature: float = 1.0,
     resamples: int = 100,
     seed: int = 0,
-    batch_size: int = 64,
-    bins: int = 15,
 ) -> dict[str, Tensor]:
     """The bootstrap spread of every metric: its standard deviation over resampled test sets.
 
@@ -144,30 +146,16 @@ def bootstrap(
         temperature: of the loss the model was trained with.
         resamples: how many test sets to draw, at least 2. The paper draws 100.
         seed: the same seed draws the same resamples.
-        batch_size: of `ece_per_batch`.
-        bins: of both calibration errors.
 
     >>> spread = bootstrap(torch.eye(2).repeat(50, 1), torch.zeros(100).long())
     >>> sorted(spread)
     ['accuracy', 'brier', 'cross_entropy', 'ece', 'ece_per_batch']
     """
-    return bootstrap_scores(
-        scores(logits, target, temperature=temperature),
-        resamples=resamples,
-        seed=seed,
-        batch_size=batch_size,
-        bins=bins,
-    )
+    cached = scores(logits, target, temperature=temperature)
+    return bootstrap_scores(cached, resamples=resamples, seed=seed)
 
 
-def bootstrap_scores(
-    cached: Scores,
-    *,
-    resamples: int = 100,
-    seed: int = 0,
-    batch_size: int = 64,
-    bins: int = 15,
-) -> dict[str, Tensor]:
+def bootstrap_scores(cached: Scores, *, resamples: int = 100, seed: int = 0) -> dict[str, Tensor]:
     """`bootstrap` from scores that are already there, as a stored run has them.
 
     >>> cached = scores(torch.eye(2).repeat(50, 1), torch.arange(2).repeat(50))
@@ -184,28 +172,21 @@ def bootstrap_scores(
     for start in range(0, resamples, at_once):
         some = range(start, min(start + at_once, resamples))
         index = torch.stack([torch.randint(n, (n,), generator=generator) for _ in some])
-        drawn.append(summary(Scores(*table[:, index.to(table.device)]), batch_size, bins))
+        drawn.append(summary(Scores(*table[:, index.to(table.device)])))
     return {name: torch.cat([values[name] for values in drawn]).std() for name in drawn[0]}
 
 
-def summary(cached: Scores, batch_size: int = 64, bins: int = 15) -> dict[str, Tensor]:
-    """All five metrics from the scores of a set, or of sets side by side: (...) from (..., N).
+def summary(cached: Scores) -> dict[str, Tensor]:
+    """Every metric from the scores of a set, or of sets side by side: (...) from (..., N).
 
     >>> summary(scores(torch.zeros(1, 2), torch.tensor([0])))["accuracy"]
     tensor(1.)
     """
-    ece, ece_per_batch = _calibration(cached, batch_size, bins)
-    return {
-        "accuracy": cached.correct.mean(dim=-1),
-        "cross_entropy": cached.nll.mean(dim=-1),
-        "brier": cached.brier.mean(dim=-1),
-        "ece": ece,
-        "ece_per_batch": ece_per_batch,
-    }
+    return {name: metric.of(cached).to(cached.nll.dtype) for name, metric in METRICS.items()}
 
 
-def _calibration(cached: Scores, batch_size: int, bins: int) -> tuple[Tensor, Tensor]:
-    """The error of the whole set, and the mean of those of its consecutive batches.
+def _gaps(cached: Scores, batch_size: int, bins: int) -> Tensor:
+    """The calibration error of each batch of consecutive examples, (..., batches) from (..., N).
 
     |B| |acc(B) - conf(B)| is the absolute sum of (correct - confidence) over B, so one running sum
     a batch and bin is all that is kept.
@@ -217,17 +198,81 @@ def _calibration(cached: Scores, batch_size: int, bins: int) -> tuple[Tensor, Te
     device = confidence.device
     batches = -(-n // batch_size)
     edges = torch.arange(1, bins, device=device, dtype=confidence.dtype) / bins
-    batch = torch.arange(n, device=device) // batch_size
-    cell = batch * bins + torch.bucketize(confidence, edges)  # bins closed on the right
+    cell = torch.bucketize(confidence, edges)  # bins closed on the right
+    if batches > 1:
+        cell += torch.arange(n, device=device) // batch_size * bins
     # In float64 where there is one: a running float32 sum of 1e6 gaps is off in the third digit.
     wide = torch.float32 if device.type == "mps" else torch.float64
     sums = torch.zeros(*sets, batches * bins, dtype=wide, device=device)
     sums.scatter_add_(-1, cell, (cached.correct - confidence).to(wide))
-    gaps = sums.view(*sets, batches, bins)
     sizes = (n - batch_size * torch.arange(batches, device=device)).clamp(max=batch_size)
-    whole = gaps.sum(dim=-2).abs().sum(dim=-1) / n
-    each = gaps.abs().sum(dim=-1) / sizes
-    return whole.to(confidence.dtype), each.mean(dim=-1).to(confidence.dtype)
+    return sums.view(*sets, batches, bins).abs().sum(dim=-1) / sizes
+
+
+def _ece(cached: Scores, bins: int = 15) -> Tensor:
+    whole = _gaps(cached, cached.confidence.shape[-1], bins).squeeze(-1)
+    return whole.to(cached.confidence.dtype)
+
+
+def _ece_per_batch(cached: Scores, batch_size: int = 64, bins: int = 15) -> Tensor:
+    return _gaps(cached, batch_size, bins).mean(dim=-1).to(cached.confidence.dtype)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as runs record it and reports show it.
+
+    Attributes:
+        name: in records.
+        title: in tables and figures.
+        of: its value from the scores of a set, or of sets side by side: (...) from (..., N).
+        higher: whether higher is better.
+        digits: after the point, in tables.
+        drawn: whether it is also shown where there is room for few: in figures and terminals.
+    """
+
+    name: str
+    title: str
+    of: Callable[[Scores], Tensor]
+    higher: bool = False
+    digits: int = 4
+    drawn: bool = True
+
+    @property
+    def direction(self) -> str:
+        """Which way is better, in words."""
+        return "higher is better" if self.higher else "lower is better"
+
+    def text(self, value: float, *, sign: bool = False) -> str:
+        """A value of it for a table.
+
+        >>> METRICS["brier"].text(0.25), METRICS["brier"].text(0.25, sign=True)
+        ('0.2500', '+0.2500')
+        """
+        return f"{value:{'+' if sign else ''}.{self.digits}f}"
+
+
+METRICS: dict[str, Metric] = {}
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric: runs that are evaluated from now on record it, and reports show it.
+
+    >>> sure = Metric("sure", "sure", lambda s: (s.confidence > 0.9).double().mean(-1), higher=True)
+    >>> register(sure) is METRICS.pop("sure")
+    True
+    """
+    if metric.name in METRICS:
+        raise ValueError(f"There is a metric {metric.name!r} already: choose another name.")
+    METRICS[metric.name] = metric
+    return metric
+
+
+register(Metric("accuracy", "accuracy", lambda s: s.correct.mean(dim=-1), higher=True))
+register(Metric("cross_entropy", "cross-entropy", lambda s: s.nll.mean(dim=-1)))
+register(Metric("brier", "Brier", lambda s: s.brier.mean(dim=-1)))
+register(Metric("ece", "ECE", _ece))
+register(Metric("ece_per_batch", "ECE per batch", _ece_per_batch, drawn=False))
 
 
 def _check(logits: Tensor, target: Tensor, temperature: float) -> None:

@@ -21,7 +21,7 @@ from penex.lab.errors import told
 
 def doctor() -> None:
     """Say what is installed, which device there is, and what is missing for which command."""
-    from penex.report import health
+    from penex.lab import health
 
     print(health.report())
 

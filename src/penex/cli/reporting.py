@@ -6,8 +6,8 @@ from typing import Annotated
 import tyro
 
 from penex.cli.options import hinted
-from penex.lab.compare import LISTING
 from penex.lab.errors import LabError
+from penex.lab.records import LISTING
 
 
 def report(

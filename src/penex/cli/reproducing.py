@@ -68,14 +68,14 @@ def reproduce(
         save_seconds: how often to save a checkpoint while training.
         pack: how many models to train at once: a number, off, or auto for what pays.
     """
-    from penex.report import terminal
+    from penex.cli import progress
 
     if what != "runtime":
         carry_out(
             Request(
                 what,
                 training.command_line(),
-                terminal.watcher,
+                progress.watcher,
                 task=task,
                 losses=losses,
                 seeds=seeds,

@@ -68,8 +68,8 @@ def compare(
         own: data.
         recipe: changes.
     """
+    from penex.cli import progress
     from penex.lab.compare import compare as carry_out
-    from penex.report import terminal
 
     chosen = own.task(task)
     treatment = own.treatment(chosen)
@@ -83,7 +83,7 @@ def compare(
     comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment, sources)
     planned = comparison.runs()
     began = time.monotonic()
-    watch = terminal.watcher(len(planned))
+    watch = progress.watcher(len(planned))
     with open_session(watch, device, out, save_seconds, track) as session:
         listing = carry_out(
             comparison,
@@ -126,14 +126,14 @@ def train(
         own: data.
         recipe: changes.
     """
+    from penex.cli import progress
     from penex.lab import runs, training
     from penex.lab.records import Record
-    from penex.report import terminal
 
     spec = runs.LossSpec.parse(loss)
     chosen = own.task(task)
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
-    with open_session(terminal.watcher(1), device, out, save_seconds, track) as session:
+    with open_session(progress.watcher(1), device, out, save_seconds, track) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)
         session.done(run, record, reused)

@@ -56,11 +56,11 @@ def tune(
         own: data.
         recipe: changes.
     """
-    from penex.report import terminal
+    from penex.cli import progress
 
     way = studies.Way(
         training.command_line(),
-        terminal.watcher,
+        progress.watcher,
         out,
         storage,
         slim,

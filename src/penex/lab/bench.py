@@ -29,12 +29,13 @@ from penex.lab.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.recipe import PAPER
 from penex.lab.tasks import Task
+from penex.lab.timings import BASE as BASE
+from penex.lab.timings import FORMAT as FORMAT
+from penex.lab.timings import Row as Row
 from penex.loss import PENEX
 
-FORMAT = 1
 SMALL = ("64x10", "64x100", "512x1000", "4096x1000")
 LARGE = ("8192x32000", "8192x128256")
-BASE = "cross-entropy"
 PASSES = ("forward", "forward+backward", "forward+backward, one thread", "CUDA graph")
 _GPU_PASSES = PASSES[2:]
 
@@ -49,7 +50,6 @@ _LEAST_TURNS = 5
 _TENSORS = 6  # of the logits' size that the plain formula needs at once, in float32
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Row = dict[str, Any]
 Tell = Callable[[str], None]
 
 

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from penex.lab.compare import LISTING
 from penex.lab.errors import LabError, RecordError
 from penex.lab.models.exported import CARD
-from penex.lab.records import Record
+from penex.lab.records import LISTING, Record
 
 _LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
 
@@ -35,7 +34,7 @@ def best_run(folder: Path) -> Choice:
     for place in _places(folder):
         record = Record(place)
         if record.is_done and record.has(CARD):
-            score = record.done()["validation"]["cross_entropy"]
+            score = record.done()["validation"].get("cross_entropy")
             found.append((float("inf") if score is None else score, str(place), record))
     if not found:
         raise LabError(

@@ -10,14 +10,13 @@ import torch
 from penex.lab import examples, files, packing, training
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
-from penex.lab.records import FORMAT, Record
+from penex.lab.records import FORMAT, LISTING, Record
 from penex.lab.runs import LossSpec, Run, Treatment, plan
 from penex.lab.tasks import Task
 
 Listing = dict[str, Any]
 
 FIVE = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
-LISTING = "comparison.json"
 _MOST_SEEDS = 10_000
 
 

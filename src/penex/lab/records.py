@@ -10,9 +10,9 @@ import fcntl
 import hashlib
 import io
 import json
-import math
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,9 +39,13 @@ _LASTING = (
     "model.safetensors",
 )
 
+LISTING = "comparison.json"  # which runs make one table
+ATTRIBUTE = "penex"  # under which a study says how it was made
+OBJECTIVE = "cross_entropy"  # of the validation set: what a trial is judged by
+
 Json = dict[str, Any]
 
-METRICS = ("accuracy", "cross_entropy", "brier", "ece", "ece_per_batch")
+_LARGEST = 1e30  # of a metric: what is beyond it was not measured
 
 
 def config_hash(config: Json) -> str:
@@ -52,6 +56,16 @@ def config_hash(config: Json) -> str:
     """
     rest = {key: value for key, value in config.items() if key != "seed"}
     return hashlib.sha256(files.dumps(rest).encode()).hexdigest()[:12]
+
+
+def seal(done: Json) -> str:
+    """The checksum of done.json's content, without itself.
+
+    >>> seal({"status": "completed", "seal": "x"}) == seal({"status": "completed"})
+    True
+    """
+    rest = {key: value for key, value in done.items() if key != "seal"}
+    return hashlib.sha256(files.dumps(rest).encode()).hexdigest()
 
 
 class Record:
@@ -179,7 +193,8 @@ class Record:
         """Write done.json, with the checksums of the files that a report reads."""
         self.keep_metrics()
         sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
-        files.write_json(self.folder / _DONE, {"format": FORMAT, **done, "sha256": sums})
+        content = {"format": FORMAT, **done, "sha256": sums}
+        files.write_json(self.folder / _DONE, {**content, "seal": seal(content)})
         self._tidy(done)
 
     def _tidy(self, done: Json) -> None:
@@ -205,20 +220,21 @@ class Record:
         done = self._json(_DONE)
         self._check_format(_DONE, done)
         status = done.get("status")
-        if status == "completed":
-            for part in ("validation", "validation_spread", "test", "test_spread"):
-                values = done.get(part)
-                if not isinstance(values, dict) or not all(
-                    _is_number(values.get(name, "")) for name in METRICS
-                ):
-                    raise self._damaged(_DONE, f"{part} lacks a metric")
-        elif status == "diverged":
-            if not isinstance(done.get("reason"), str):
-                raise self._damaged(_DONE, "it does not say why the run diverged")
-        else:
+        if status not in ("completed", "diverged"):
             raise self._damaged(_DONE, f"its status is {status!r}")
+        if status == "diverged" and not isinstance(done.get("reason"), str):
+            raise self._damaged(_DONE, "it does not say why the run diverged")
+        for part in ("validation", "validation_spread", "test", "test_spread"):
+            values = done.get(part, {})
+            numbers = isinstance(values, dict) and all(map(is_number, values.values()))
+            if not numbers or not (values or status == "diverged"):
+                raise self._damaged(_DONE, f"{part} lacks a metric, or its number")
         if not isinstance(done.get("sha256"), dict):
             raise self._damaged(_DONE, "it has no checksums")
+        if not is_number(done.get("wall_time")):
+            raise self._damaged(_DONE, "its wall_time is no number")
+        if done.get("seal") not in (None, seal(done)):  # older records have none
+            raise self._damaged(_DONE, "it was changed after the run")
         return done
 
     def verify(self) -> None:
@@ -254,30 +270,33 @@ class Record:
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return {key: arrays[key] for key in arrays.files}
-        except (ValueError, OSError, KeyError) as error:
+        except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
             raise self._damaged(name, str(error)) from error
 
-    def _checked(self, name: str) -> bytes:
-        """The content of a file, if it is the one that done.json vouches for."""
-        path = self.folder / name
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError as error:
-            if name == _METRICS and not self.is_done:
-                return b""
-            raise self._damaged(name, "it is missing") from error
-        if self.is_done:
-            expected = self.done()["sha256"].get(name)
-            if hashlib.sha256(content).hexdigest() != expected:
-                raise self._damaged(name, "its checksum is not the one in done.json")
+    def vouched(self, name: str, done: Json) -> bytes:
+        """The content of a file, if it is the one that a done.json vouches for."""
+        content = self._bytes(name)
+        if hashlib.sha256(content).hexdigest() != done["sha256"].get(name):
+            raise self._damaged(name, "its checksum is not the one in done.json")
         return content
 
-    def _json(self, name: str) -> Json:
+    def _checked(self, name: str) -> bytes:
+        if self.is_done:
+            return self.vouched(name, self.done())
+        return self._bytes(name) if name != _METRICS or self.has(name) else b""
+
+    def _bytes(self, name: str) -> bytes:
         try:
-            value = json.loads((self.folder / name).read_bytes())
-        except FileNotFoundError as error:
-            raise self._damaged(name, "it is missing") from error
-        except ValueError as error:
+            return (self.folder / name).read_bytes()
+        except OSError as error:
+            why = str(error.strerror) if self.has(name) else "it is missing"
+            raise self._damaged(name, why) from error
+
+    def _json(self, name: str) -> Json:
+        content = self._bytes(name)
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
             raise self._damaged(name, str(error)) from error
         if not isinstance(value, dict):
             raise self._damaged(name, "it is not an object")
@@ -299,9 +318,9 @@ class Record:
         )
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether a metric is a finite number, or None, which stands for one that is not."""
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return value is None or (type(value) in (int, float) and abs(value) <= _LARGEST)
 
 
 def _sha256(path: Path) -> str:

@@ -21,18 +21,22 @@ _KEPT = ("config.json", "environment.json")
 def scores_of(record: Record) -> dict[str, Array] | None:
     """Prediction, target, nll, confidence and brier of each test example; None if unknown."""
     if record.has("predictions.npz"):
-        arrays = record.predictions()
-        logits = torch.from_numpy(arrays["test_logits"])
-        targets = torch.from_numpy(arrays["test_targets"])
-        found = metrics.scores(logits, targets, temperature=float(arrays["temperature"]))
-        return {
-            "prediction": logits.argmax(dim=1).numpy(),
-            "target": arrays["test_targets"],
-            "nll": found.nll.numpy(),
-            "confidence": found.confidence.numpy(),
-            "brier": found.brier.numpy(),
-        }
+        return scored(record.predictions())
     return record.arrays(SCORES) if record.has(SCORES) else None
+
+
+def scored(arrays: dict[str, Array]) -> dict[str, Array]:
+    """The scores of each test example from the arrays of predictions.npz."""
+    logits = torch.from_numpy(arrays["test_logits"])
+    targets = torch.from_numpy(arrays["test_targets"])
+    found = metrics.scores(logits, targets, temperature=float(arrays["temperature"]))
+    return {
+        "prediction": logits.argmax(dim=1).numpy(),
+        "target": arrays["test_targets"],
+        "nll": found.nll.numpy(),
+        "confidence": found.confidence.numpy(),
+        "brier": found.brier.numpy(),
+    }
 
 
 def slim(record: Record, target: Path, *, scores: bool = True, lines: int = 50) -> Record:

@@ -225,6 +225,7 @@ def finish(
             "steps": outcome.steps,
             "reason": outcome.reason,
             "diverged": outcome.numbers or None,
+            "classes": len(data.classes),
             **(results or {}),
             "wall_time": total,
             "peak_memory": environment.peak_memory(learner.device),

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from penex.lab.records import Json
 from penex.lab.tasks import find
+from penex.metrics import METRICS, Metric
 from penex.paper.printed import PRINTED
 from penex.report import tables
-from penex.report.results import METRICS, Metric, Results, Row
+from penex.report.results import Results, Row
 from penex.report.statistics import Interval, mean_and_spread, paired_difference
 
 _PAPERS_PIXELS = 64  # of its files of PathMNIST
@@ -48,7 +49,7 @@ def claims(results: Results) -> Iterator[Claim]:
             yield _level(results.task, trained[loss], paper[loss]["accuracy"], loss in rows)
     if "penex" not in rows or "penex" not in paper:
         return
-    for metric in (m for m in METRICS if m.name in _TABLE):
+    for metric in (m for m in METRICS.values() if m.name in _TABLE):
         said = {loss: column[metric.name] for loss, column in paper.items()}
         if "ce" in rows:
             yield _against(results.task, metric, rows["penex"], rows["ce"], said)
@@ -85,9 +86,9 @@ def _lead(metric: Metric, ours: Row, theirs: Row) -> Interval:
 
 
 def _verdict(lead: Interval) -> str:
-    if lead.low > 0:
-        return "holds"
-    return "does not hold" if lead.high < 0 else "unclear"
+    if not lead.excludes_zero:
+        return "unclear"
+    return "holds" if lead.mean > 0 else "does not hold"
 
 
 def _words(lead: Interval, other: Row) -> str:
@@ -130,7 +131,7 @@ def _best(
 def leads(found: list[Results]) -> str:
     """A table of PENEX's leads over the two losses that people would take instead; or nothing."""
     rivals = {"ce": "cross-entropy", "label_smoothing": "label smoothing"}
-    metrics = [metric for metric in METRICS if metric.name in _LEADS]
+    metrics = [metric for metric in METRICS.values() if metric.name in _LEADS]
     head = [f"{metric.title}: over {rival}" for metric in metrics for rival in rivals.values()]
     lines = ["| PENEX's lead, in | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
     for results in found:

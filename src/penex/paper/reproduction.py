@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from penex.lab import files
-from penex.lab.compare import LISTING, Comparison, Listing, compare, listing_of
+from penex.lab.compare import Comparison, Listing, compare, listing_of
 from penex.lab.data.noise import Kind
 from penex.lab.errors import LabError, unknown, writes
-from penex.lab.records import Record
+from penex.lab.records import LISTING, Record
 from penex.lab.runs import Run
 from penex.lab.scores import slim
 from penex.lab.session import Watcher, open_session, pack_size

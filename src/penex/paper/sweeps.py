@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from penex.metrics import METRICS
 from penex.paper.plan import Sweep
 from penex.report import tables, words
-from penex.report.results import METRIC, Results, Row
+from penex.report.results import Results, Row
 from penex.report.statistics import Interval, paired_difference
 
 LITTLE = 0.01  # of accuracy: less than that is no reason to tune
 
-_SHOWN = tuple(METRIC[name] for name in ("accuracy", "cross_entropy", "brier", "ece"))
+_SHOWN = tuple(METRICS[name] for name in ("accuracy", "cross_entropy", "brier", "ece"))
 _RULE = (
     "Test set, mean ± standard deviation over seeds. The differences are to the row that their "
     "column names, seed by seed, with their 95 % intervals. By its accuracy a version is *alike* "
@@ -75,7 +76,7 @@ def notes(sweep: Sweep, results: Results) -> list[str]:
     missing = [row.title for row in results.rows if not row.done]
     if missing:
         said.append(f"Not trained: {', '.join(missing)}.")
-    if len({record.environment().get("revision") for record in results.records()}) > 1:
+    if len({record.environment.get("revision") for record in results.records()}) > 1:
         said.append(
             "Not all rows were trained by the same revision of the code, and runs of the same "
             "seed round differently in another pack: some of a difference is that."

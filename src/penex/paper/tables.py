@@ -15,6 +15,7 @@ from penex.paper.plan import Sweep
 from penex.paper.printed import PRINTED
 from penex.report import tables, words
 from penex.report.page import render
+from penex.report.plain import publishable
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread
 
@@ -196,7 +197,7 @@ def document(
         f"The tables below: {_RULE[0].lower()}{_RULE[1:]}",
     ]
     for results in found:
-        facts = next(results.records()).environment()
+        facts = next(results.records()).environment
         one = block(results)
         parts += [
             f"## {one.title}",
@@ -251,6 +252,7 @@ def write(
     folder: Path, found: list[Results], command: str, swept: Sequence[tuple[Sweep, Results]] = ()
 ) -> list[Path]:
     """Write the table in every form, and the claims one by one; the files."""
+    command = publishable(command)
     blocks = [block(results) for results in found]
     page = render(
         "table1.html",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penex.lab import files
-from penex.lab.bench import BASE, FORMAT, Row
+from penex.lab.timings import BASE, FORMAT, Row
 from penex.report.figures import colour, drawn
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -1,25 +1,28 @@
 """Figures in the paper's look: curves, the table as a picture, training sizes."""
 
 import io
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penex import registry
 from penex.lab import files
-from penex.report.results import METRICS, Metric, Results, Row
-from penex.report.statistics import mean_and_spread
+from penex.metrics import METRICS
+from penex.report import series
+from penex.report.drawing import Bar, Dot, Line, Panel
+from penex.report.plain import count
+from penex.report.results import Results
 
 # Safe for colour-blind readers (Okabe and Ito's palette and two greys); the same everywhere.
 _PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D1F", "#F0C419",
     "#000000", "#7F7F7F", "#5B4A9E", "#8A1C1C",
 )  # fmt: skip
-_COLOURS = dict(zip(registry.LOSSES, _PALETTE, strict=True))
+_COLOURS = dict(zip(registry.LOSSES, itertools.cycle(_PALETTE), strict=False))
+_GREY = "#7F7F7F"
 _DASHES = ("-", "--", ":", "-.")
-_SHOWN = METRICS[:4]
+_WIDTHS = {"mean": 1.3, "seed": 0.4, "guide": 0.8, "bound": 0.8}
 _NAMES = {"curves", "summary", "train_size"}
 _KINDS = ("png", "svg")
 
@@ -28,24 +31,21 @@ Figure = Any  # matplotlib is imported when a figure is drawn
 
 def colour(loss: str) -> str:
     """The colour of a loss, in every figure."""
-    return _COLOURS.get(loss, "#7F7F7F")
+    return _COLOURS.get(loss, _GREY)
 
 
 def write_all(results: Results) -> list[Path]:
     """Draw what there is to draw as PNG and SVG beside the comparison; the files."""
-    drawings: list[tuple[str, Callable[[Results], Figure]]] = [
-        ("curves", curves),
-        ("summary", summary),
-    ]
+    drawings: dict[str, Callable[[], Figure]] = {
+        "curves": lambda: curves(results),
+        "summary": lambda: summary(results),
+    }
     if len(results.train_sizes) > 1:
-        drawings.append(("train_size", train_size))
-    for name in _NAMES - {name for name, _ in drawings}:  # of an earlier comparison
+        drawings["train_size"] = lambda: train_size(results)
+    for name in _NAMES - drawings.keys():  # of an earlier comparison
         for kind in _KINDS:
             (results.folder / f"{name}.{kind}").unlink(missing_ok=True)
-    written = []
-    for name, draw in drawings:
-        written += drawn(results.folder, name, lambda draw=draw: draw(results))  # type: ignore[misc]
-    return written
+    return [path for name, draw in drawings.items() for path in drawn(results.folder, name, draw)]
 
 
 def drawn(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
@@ -74,152 +74,100 @@ def _style() -> Any:
     return matplotlib.style.context(["science", "no-latex", changes])
 
 
-def _figure(columns: int, rows: int, width: float, height: float) -> tuple[Figure, Any]:
+def draw(axis: Any, panel: Panel) -> None:
+    """Draw a panel into a part of a figure."""
+    for mark in panel.marks:
+        ink = colour(mark.ink)
+        if isinstance(mark, Line):
+            style = {"lw": _WIDTHS[mark.kind], "ls": _DASHES[mark.dash]}
+            alpha = 0.35 if mark.kind == "seed" else 1.0
+            x, y = zip(*mark.points, strict=True)
+            axis.plot(x, y, color=ink, alpha=alpha, label=mark.name or None, **style)
+        elif isinstance(mark, Dot):
+            axis.plot(*mark.point, "o", ms=3, alpha=0.6, color=ink)
+        elif isinstance(mark, Bar):
+            (left, low), (right, high) = mark.low, mark.high
+            axis.bar(left, high - low, right - left, low, color=ink, align="edge")
+        else:
+            middle, half = (mark.low + mark.high) / 2, (mark.high - mark.low) / 2
+            axis.errorbar(mark.x, middle, half, color=ink, capsize=2, lw=1.2)
+    if panel.log_x:
+        axis.set_xscale("log")
+    if panel.x_ticks:
+        axis.set_xticks(panel.x_ticks, [f"{tick:g}" for tick in panel.x_ticks])
+        axis.minorticks_off()
+    axis.set(xlim=panel.x, ylim=panel.y, xlabel=panel.x_label, ylabel=panel.y_label)
+    if panel.y_names:
+        axis.set_yticks(range(len(panel.y_names)), panel.y_names)
+        axis.tick_params(axis="y", which="both", left=False, right=False)
+
+
+def _grid(lines: Sequence[Sequence[tuple[str, Panel | None]]], wide: float, high: float) -> Figure:
+    """A figure of panels with titles, and one legend for the names of their lines."""
     from matplotlib.figure import Figure as Canvas
 
-    figure = Canvas(figsize=(width * columns, height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    columns, rows = max(len(line) for line in lines), len(lines)
+    figure = Canvas(figsize=(wide * columns, high * rows), layout="constrained")
+    names: dict[str, Any] = {}
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for line, line_of_axes in zip(lines, axes, strict=True):
+        for (title, panel), axis in zip(line, line_of_axes, strict=True):
+            axis.set_title(title)
+            if panel is not None:
+                draw(axis, panel)
+            handles, labels = axis.get_legend_handles_labels()
+            names |= dict(zip(labels, handles, strict=True))
+    if names:
+        columns = min(len(names), 6)
+        figure.legend(names.values(), names, loc="outside lower center", ncols=columns)
+    return figure
 
 
-def _dash(rows: list[Row], row: Row) -> str:
-    """Rows of one loss with different arguments share its colour and differ in their dashes."""
-    same = [r.label for r in rows if r.loss == row.loss]
-    return _DASHES[same.index(row.label) % len(_DASHES)]
+def _by_size_and_metric(
+    results: Results, panels: dict[tuple[int, str], Panel], wide: float, high: float
+) -> Figure:
+    several = len(results.train_sizes) > 1
+    return _grid(
+        [
+            [
+                (
+                    m.title + (f", {count(size, 'example')}" if several else ""),
+                    panels.get((size, m.name)),
+                )
+                for m in METRICS.values()
+                if m.drawn
+            ]
+            for size in results.train_sizes
+        ],
+        wide,
+        high,
+    )
 
 
 def curves(results: Results) -> Figure:
     """Validation metrics over the epochs: seeds as thin lines, their mean as a thick one."""
-    sizes = results.train_sizes
-    figure, axes = _figure(len(_SHOWN), len(sizes), 2.6, 2.2)
-    for line_of_axes, size in zip(axes, sizes, strict=True):
-        rows = results.at(size)
-        histories = {
-            row.label: [record.metrics() for record in row.records.values()] for row in rows
-        }
-        for axis, metric in zip(line_of_axes, _SHOWN, strict=True):
-            _curve_panel(axis, rows, histories, metric)
-            axis.set_title(metric.title + (f", {size} examples" if len(sizes) > 1 else ""))
-    _legend(figure, axes[0, 0])
+    figure = _by_size_and_metric(results, series.of(results).curves, 2.6, 2.2)
     figure.suptitle(f"{results.task}: validation set after each epoch")
     return figure
 
 
-def _curve_panel(
-    axis: Any, rows: list[Row], histories: dict[str, list[list[dict[str, Any]]]], metric: Metric
-) -> None:
-    for row in rows:
-        lines = [
-            np.array([line["validation"][metric.name] for line in history], dtype=float)
-            for history in histories[row.label]
-            if history
-        ]
-        epochs = max(
-            ([line["epoch"] for line in h] for h in histories[row.label]), key=len, default=[]
-        )
-        for values in lines:
-            axis.plot(epochs[: len(values)], values, color=colour(row.loss), lw=0.4, alpha=0.35)
-        longest = max((len(values) for values in lines), default=0)
-        padded = np.full((max(len(lines), 1), longest), np.nan)
-        for k, values in enumerate(lines):
-            padded[k, : len(values)] = values
-        if longest:
-            # A run that diverged has no later epochs: the mean ends where the first one ends.
-            mean = padded.mean(axis=0)
-            axis.plot(
-                epochs[:longest],
-                mean,
-                color=colour(row.loss),
-                ls=_dash(rows, row),
-                lw=1.3,
-                label=row.title,
-            )
-    axis.set_xlabel("epoch")
-    axis.set_ylabel(metric.direction)
-    _zoom(axis, metric)
-
-
-def _zoom(axis: Any, metric: Metric) -> None:
-    """Show the later epochs well: the first ones, far off, may leave the picture."""
-    ends = np.concatenate(
-        [
-            np.asarray(line.get_ydata(), dtype=float)[len(line.get_ydata()) // 5 :]
-            for line in axis.lines
-        ]
-        or [np.array([])]
-    )
-    ends = ends[np.isfinite(ends)]
-    if len(ends):
-        low, high = ends.min(), ends.max()
-        room = 0.08 * (high - low) or 0.01
-        axis.set_ylim(low - room, high + room)
-
-
 def summary(results: Results) -> Figure:
     """The table as a picture: every seed a dot, the mean a bar, by loss and metric."""
-    sizes = results.train_sizes
-    count = max(len(results.at(size)) for size in sizes)
-    figure, axes = _figure(len(_SHOWN), len(sizes), 2.3, 0.8 + 0.24 * count)
-    for line_of_axes, size in zip(axes, sizes, strict=True):
-        rows = results.at(size)
-        for k, (axis, metric) in enumerate(zip(line_of_axes, _SHOWN, strict=True)):
-            for place, row in enumerate(rows):
-                values = list(row.values(metric.name).values())
-                axis.plot(
-                    values, [place] * len(values), "o", ms=3, alpha=0.6, color=colour(row.loss)
-                )
-                if values:
-                    mean, _ = mean_and_spread(values)
-                    axis.plot([mean], [place], "|", ms=13, mew=1.8, color=colour(row.loss))
-            titles = [row.title for row in rows] if k == 0 else [""] * len(rows)
-            axis.set_yticks(range(len(rows)), titles)
-            axis.set_ylim(len(rows) - 0.5, -0.5)
-            axis.tick_params(axis="y", which="both", left=False, right=False)
-            axis.set_title(metric.title + (f", {size} examples" if len(sizes) > 1 else ""))
-            axis.set_xlabel(metric.direction)
+    rows = max(len(results.at(size)) for size in results.train_sizes)
+    figure = _by_size_and_metric(results, series.of(results).seeds, 2.3, 0.8 + 0.24 * rows)
+    for axis in figure.axes:
+        if not axis.get_subplotspec().is_first_col():
+            axis.set_yticklabels([])
     figure.suptitle(f"{results.task}: test set; a dot is a seed, a bar the mean over seeds")
     return figure
 
 
 def train_size(results: Results) -> Figure:
     """Test metrics against the number of training examples, mean ± standard deviation."""
-    figure, axes = _figure(len(_SHOWN), 1, 2.6, 2.4)
-    labels = list(dict.fromkeys(row.label for row in results.rows))
-    for axis, metric in zip(axes[0], _SHOWN, strict=True):
-        for label in labels:
-            rows = sorted(
-                (row for row in results.rows if row.label == label and row.values(metric.name)),
-                key=lambda row: row.train_size,
-            )
-            if not rows:
-                continue
-            pairs = [mean_and_spread(list(row.values(metric.name).values())) for row in rows]
-            means, spreads = np.array(pairs).T
-            shift = 1.025 ** (labels.index(label) - (len(labels) - 1) / 2)  # bars side by side
-            axis.errorbar(
-                [row.train_size * shift for row in rows],
-                means,
-                np.nan_to_num(spreads),
-                color=colour(rows[0].loss),
-                ls=_dash(results.at(rows[0].train_size), rows[0]),
-                marker="o",
-                ms=3,
-                lw=1.2,
-                capsize=2,
-                label=rows[0].title,
-            )
-        axis.set_xscale("log")
-        axis.set_xticks(results.train_sizes, [str(size) for size in results.train_sizes])
-        axis.minorticks_off()
-        axis.set_title(metric.title)
-        axis.set_xlabel("training examples")
-        axis.set_ylabel(metric.direction)
-    _legend(figure, axes[0, 0])
+    found = series.of(results).by_size
+    shown = [(m.title, found.get(m.name)) for m in METRICS.values() if m.drawn]
+    figure = _grid([shown], 2.6, 2.4)
     figure.suptitle(
         f"{results.task}: test set by training size, mean ± standard deviation over seeds"
     )
     return figure
-
-
-def _legend(figure: Figure, axis: Any) -> None:
-    handles, titles = axis.get_legend_handles_labels()
-    figure.legend(handles, titles, loc="outside lower center", ncols=min(len(titles), 6) or 1)

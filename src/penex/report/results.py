@@ -3,40 +3,15 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-import torch
-from torch import Tensor
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from penex import registry
-from penex.lab.compare import LISTING
 from penex.lab.errors import RecordError
-from penex.lab.records import FORMAT, Json, Record
-
-
-class Metric(NamedTuple):
-    """A metric as tables and figures show it."""
-
-    name: str
-    title: str
-    higher: bool
-
-    @property
-    def direction(self) -> str:
-        """Which way is better, in words."""
-        return "higher is better" if self.higher else "lower is better"
-
-
-METRICS = (
-    Metric("accuracy", "accuracy", True),
-    Metric("cross_entropy", "cross-entropy", False),
-    Metric("brier", "Brier", False),
-    Metric("ece", "ECE", False),
-    Metric("ece_per_batch", "ECE per batch", False),
-)
-METRIC = {metric.name: metric for metric in METRICS}
+from penex.lab.records import FORMAT, LISTING, Json, Record
+from penex.lab.scores import scores_of
+from penex.report.plain import count, publishable, visible
+from penex.report.reading import Finished, read
 
 
 @dataclass
@@ -48,18 +23,25 @@ class Row:
         title: the loss as tables name it.
         loss: its name in the registry.
         train_size: the number of training examples.
-        records: of every run that is done.
+        records: every run that is done, read once.
         done: their done.json.
         missing: seeds whose run is not done.
+        damaged: why a run that is done is not shown, by its seed.
     """
 
     label: str
     title: str
     loss: str
     train_size: int
-    records: dict[int, Record] = field(default_factory=dict)
+    records: dict[int, Finished] = field(default_factory=dict)
     done: dict[int, Json] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
+    damaged: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """How many runs were asked for."""
+        return len(self.done) + len(self.missing) + len(self.damaged)
 
     @property
     def diverged(self) -> list[int]:
@@ -67,50 +49,53 @@ class Row:
         return [seed for seed, done in self.done.items() if done["status"] == "diverged"]
 
     def values(self, metric: str, part: str = "test") -> dict[int, float]:
-        """A metric of each completed run, by seed; one that is not finite is left out.
+        """A metric of each completed run, by seed, where it has one that is finite.
 
         See `broken`: a mean of what is left would flatter.
         """
-        values = {
-            seed: done[part][metric]
-            for seed, done in self.done.items()
-            if done["status"] == "completed"
-        }
-        return {seed: value for seed, value in values.items() if value is not None}
-
-    def argument(self, name: str) -> float | bool | str | None:
-        """An argument of the loss, as it was resolved; None if it has none such."""
-        for record in self.records.values():
-            value: float | bool | str | None = record.config()["loss"]["arguments"].get(name)
-            return value
-        return None
-
-    def pooled_logits(self) -> tuple[Tensor, Tensor] | None:
-        """The test logits and targets of all seeds; None where the records hold none."""
-        found = [r.predictions() for r in self.records.values() if r.has("predictions.npz")]
-        if not found:
-            return None
-        logits = np.concatenate([arrays["test_logits"] for arrays in found])
-        targets = np.concatenate([arrays["test_targets"] for arrays in found])
-        return torch.from_numpy(logits), torch.from_numpy(targets)
+        found = {seed: values.get(metric) for seed, values in self._completed(part)}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def broken(self, metric: str) -> bool:
         """Whether a completed run's metric is not finite."""
-        return any(
-            done["status"] == "completed" and done["test"][metric] is None
-            for done in self.done.values()
-        )
+        return any(values.get(metric, 0.0) is None for _, values in self._completed("test"))
 
     def spreads(self, metric: str) -> dict[int, float]:
         """The bootstrap spread of a metric on each run's test set, by seed."""
-        return {
-            seed: done["test_spread"][metric]
-            for seed, done in self.done.items()
-            if done["status"] == "completed" and done["test_spread"][metric] is not None
-        }
+        return self.values(metric, "test_spread")
+
+    def _completed(self, part: str) -> Iterator[tuple[int, Json]]:
+        for seed, done in self.done.items():
+            if done["status"] == "completed":
+                yield seed, done[part]
+
+    def argument(self, name: str) -> float | bool | str | None:
+        """An argument of the loss, as it was resolved; None if it has none such."""
+        for run in self.records.values():
+            value: float | bool | str | None = run.config["loss"]["arguments"].get(name)
+            return value
+        return None
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes there are; None if the records do not say."""
+        known = (done.get("classes") for done in self.done.values())
+        found: int | None = next((number for number in known if number), None)
+        if found is None:  # an older record: its targets are of every class, unless they are few
+            for run in self.records.values():
+                scores = _scores(run)
+                return None if scores is None else int(scores["target"].max()) + 1
+        return found
 
 
-@dataclass(frozen=True)
+def _scores(run: Finished) -> dict[str, Any] | None:
+    try:
+        return scores_of(run.record)
+    except RecordError:
+        return None
+
+
+@dataclass(frozen=True, eq=False)  # a comparison is itself, so what is drawn of it can be kept
 class Results:
     """A comparison.
 
@@ -136,7 +121,7 @@ class Results:
     @property
     def seeds(self) -> int:
         """How many seeds there are."""
-        return max(len(row.done) + len(row.missing) for row in self.rows)
+        return max(row.total for row in self.rows)
 
     @property
     def seeds_in_words(self) -> str:
@@ -151,33 +136,37 @@ class Results:
         '2 of 3 seeds (none of EX)'
         """
         most = max(len(row.done) for row in self.rows)
-        lacking = [row for row in self.rows if row.missing and len(row.done) < most]
+        lacking = [row for row in self.rows if len(row.done) < min(most, row.total)]
         words = [
             f"{len(row.done) or 'none'} of {row.title}"
             + (f" at {row.train_size:,}" if len(self.train_sizes) > 1 else "")
             for row in lacking
         ]
-        count = str(most) if most == self.seeds else f"{most} of {self.seeds}"
-        noun = "seed" if self.seeds == 1 else "seeds"
-        return f"{count} {noun}" + (f" ({', '.join(words)})" if words else "")
+        of = "" if most == self.seeds else f"{most} of "
+        return of + count(self.seeds, "seed") + (f" ({', '.join(words)})" if words else "")
 
     @property
     def made_with(self) -> str:
         """The machine, the time of a run and the command, as sentences."""
-        facts = next(self.records()).environment()
-        times = [done.get("wall_time", 0.0) for row in self.rows for done in row.done.values()]
+        facts = next((run.environment for run in self.records()), {})
+        times = [done.get("wall_time") or 0.0 for row in self.rows for done in row.done.values()]
+        seconds = sum(times) / max(len(times), 1)
         return (
             f"{facts.get('device', 'an unknown device')}, torch {facts.get('torch', '?')}, Python "
-            f"{facts.get('python', '?')}; {sum(times) / len(times):.0f} s a run. The command: "
-            f"`{self.command}`."
+            f"{facts.get('python', '?')}; {seconds:.0f} s a run. The command: `{self.command}`."
         )
 
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""
         return [row for row in self.rows if row.train_size == train_size]
 
-    def records(self) -> Iterator[Record]:
-        """Every record."""
+    @property
+    def damaged(self) -> list[str]:
+        """A sentence for each run that is not shown."""
+        return [text for row in self.rows for text in row.damaged.values()]
+
+    def records(self) -> Iterator[Finished]:
+        """Every run that is done."""
         for row in self.rows:
             yield from row.records.values()
 
@@ -193,18 +182,52 @@ def load(folder: Path, listing: Json | None = None) -> Results:
     try:
         if listing is None:
             listing = json.loads(path.read_bytes())
-        if listing["format"] != FORMAT:
-            raise RecordError(
-                f"{path} was written by another version of penex (record format "
-                f"{listing['format']!r}; this one has {FORMAT}). It is left as it is."
-            )
-        rows = _rows(folder, listing["runs"])
-        sources = {str(k): str(v) for k, v in dict(listing.get("sources", {})).items()}
-        return Results(folder, listing["task"], listing["command"], rows, sources)
     except FileNotFoundError as error:
         raise RecordError(f"There is no comparison in {folder}: {path} is missing.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path} is damaged: {error!r}. Nothing was changed.") from error
+    except (ValueError, RecursionError, OSError) as error:
+        raise RecordError(f"{path} is damaged: {error}. Nothing was changed.") from error
+    found = listing.get("format") if isinstance(listing, dict) else None
+    if found is not None and found != FORMAT:
+        raise RecordError(
+            f"{path} was written by another version of penex (record format "
+            f"{found!r}; this one has {FORMAT}). It is left as it is."
+        )
+    if not isinstance(listing, dict) or not _is_listing(listing):
+        raise RecordError(f"{path} is damaged: it is no list of runs. Nothing was changed.")
+    rows = _rows(folder, listing["runs"])
+    sources = {key: visible(text) for key, text in listing.get("sources", {}).items()}
+    command = publishable(listing["command"])
+    return Results(folder, visible(listing["task"]), command, rows, sources)
+
+
+def _is_listing(listing: Json) -> bool:
+    sources, runs = listing.get("sources", {}), listing.get("runs")
+    return (
+        listing.get("format") == FORMAT
+        and all(isinstance(listing.get(key), str) for key in ("task", "command"))
+        and isinstance(sources, dict)
+        and all(isinstance(text, str) for text in sources.values())
+        and isinstance(runs, list)
+        and len(runs) > 0
+        and all(map(_is_listed, runs))
+    )
+
+
+def _is_listed(run: Any) -> bool:
+    """Whether an entry names a run, and one below the folder."""
+    if not isinstance(run, dict):
+        return False
+    words = [run.get(key) for key in ("loss", "label", "folder")]
+    numbers = [run.get(key) for key in ("train_size", "seed")]
+    if not all(isinstance(w, str) for w in words) or not all(type(n) is int for n in numbers):
+        return False
+    place = PurePosixPath(run["folder"])
+    return (
+        0 < run["train_size"] < 2**63
+        and "\0" not in run["folder"]
+        and not place.is_absolute()
+        and ".." not in place.parts
+    )
 
 
 def _rows(folder: Path, listed: list[Json]) -> list[Row]:
@@ -215,12 +238,15 @@ def _rows(folder: Path, listed: list[Json]) -> list[Row]:
             entry = registry.LOSSES.get(run["loss"])
             title = entry.title if entry else run["loss"]
             given = run["label"].partition(":")[2]
-            title = f"{title} ({given})" if given else title
+            title = visible(f"{title} ({given})" if given else title)
             rows[key] = Row(run["label"], title, run["loss"], run["train_size"])
-        record = Record(folder / run["folder"])
-        if record.is_done:
-            rows[key].records[run["seed"]] = record
-            rows[key].done[run["seed"]] = record.done()
-        else:
-            rows[key].missing.append(run["seed"])
+        row, seed, record = rows[key], run["seed"], Record(folder / run["folder"])
+        if not record.is_done:
+            row.missing.append(seed)
+            continue
+        try:
+            row.records[seed] = read(record)
+            row.done[seed] = row.records[seed].done
+        except RecordError as error:  # from here on, as a page may say it
+            row.damaged[seed] = visible(str(error).replace(f"{folder}/", ""))
     return list(rows.values())

@@ -5,13 +5,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from penex.report.results import Metric, Row
+from penex.metrics import Metric
+from penex.report.results import Row
 
 LEVEL = 0.95
+FEWEST = 3  # seeds: two that happen to differ alike have an interval of almost no width
+LUCKLESS = 0.9  # of log K: a cross-entropy above that is hardly better than guessing
 
-# Differences that are all alike have no interval: accuracies lie on a lattice, and two or three
-# seeds may well hit the same step of it by chance.
-_EXACT = 1e-9
+RULE = (
+    f"the best mean among losses that completed with every seed, where the 95 % interval of the "
+    f"seed-paired difference to the runner-up excludes zero, with {FEWEST} seeds or more"
+)
+
+# Differences that are all alike have no interval: accuracies lie on a lattice, and a few seeds may
+# well hit the same step of it by chance. Records hold float32, whose rounding is no spread.
+_EXACT = 1e-6
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
@@ -41,8 +49,12 @@ class Interval(NamedTuple):
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the difference is more than its own uncertainty."""
-        return self.low > 0 or self.high < 0
+        """Whether the difference is more than its own uncertainty, over enough pairs to know.
+
+        >>> [Interval(0.5, 0.25, 0.75, pairs).excludes_zero for pairs in (2, 3)]
+        [False, True]
+        """
+        return self.pairs >= FEWEST and (self.low > 0 or self.high < 0)
 
     @property
     def words(self) -> str:
@@ -68,10 +80,10 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Interva
     >>> [round(x, 3) for x in paired_difference({0: 1.0, 1: 2.0}, {0: 0.5, 1: 1.0})]
     [0.75, -2.427, 3.927, 2]
     """
-    differences = [a[seed] - b[seed] for seed in a.keys() & b.keys()]
-    mean, spread = mean_and_spread(differences)
-    n = len(differences)
-    if n < 2 or spread <= _EXACT * max(1.0, abs(mean)):
+    shared = sorted(a.keys() & b.keys())
+    mean, spread = mean_and_spread([a[seed] - b[seed] for seed in shared])
+    n = len(shared)
+    if n < 2 or spread <= _EXACT * max(1.0, *(abs(a[seed]) for seed in shared)):
         return Interval(mean, math.nan, math.nan, n)
     from scipy.special import stdtrit  # a second of imports that --help need not pay
 
@@ -87,30 +99,49 @@ class Verdict(NamedTuple):
         leader: the loss with the best mean.
         runner_up: the one after it; None if there is no other.
         lead: how much better the leader is, in the direction of better; None without runner-up.
+        learned: whether the leader does better than guessing.
     """
 
     metric: Metric
     leader: Row
     runner_up: Row | None
     lead: Interval | None
+    learned: bool
 
     @property
     def clear(self) -> bool:
-        """Whether the leader's lead is more than luck, as far as the seeds can tell."""
-        return self.lead is not None and self.lead.excludes_zero
+        """Whether there is a winner. Every star, bold number and "best" asks this, and only this.
+
+        The lead is more than luck, as far as the seeds can tell, and the leader has learned.
+        """
+        return self.learned and self.lead is not None and self.lead.excludes_zero
+
+
+def has_learned(row: Row) -> bool:
+    """Whether a loss does better on its validation sets than guessing: always so, if unknown.
+
+    By its cross-entropy; but a loss whose error is less than half of guessing's has learned, even
+    if its probabilities are bad: label smoothing with a large epsilon is an example.
+    """
+    entropy, accuracy = (
+        mean_and_spread(list(row.values(name, "validation").values()))[0]
+        for name in ("cross_entropy", "accuracy")
+    )
+    if math.isnan(entropy) or row.classes is None or row.classes < 2:
+        return True
+    return entropy <= LUCKLESS * math.log(row.classes) or accuracy > (1 + 1 / row.classes) / 2
 
 
 def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
-    """The leader among losses all of whose runs completed; None if there is none.
+    """The leader among losses that have the metric with every seed; None if there is none.
 
-    A loss that diverged with some seed, or has a metric that is not finite, is no candidate: the
-    mean of the lucky seeds flatters it.
+    A loss that diverged with some seed, is not done, has a damaged record, or a metric that is not
+    finite, is no candidate: the mean of the lucky seeds flatters it.
     """
     means = {
         row.label: mean_and_spread(list(values.values()))[0]
         for row in rows
-        if (values := row.values(metric.name))
-        and not (row.diverged or row.missing or row.broken(metric.name))
+        if (values := row.values(metric.name)) and len(values) == row.total
     }
     ranked = sorted(
         (row for row in rows if row.label in means),
@@ -120,8 +151,8 @@ def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     if not ranked:
         return None
     if len(ranked) == 1:
-        return Verdict(metric, ranked[0], None, None)
+        return Verdict(metric, ranked[0], None, None, has_learned(ranked[0]))
     first, second = ranked[:2]
     ours, theirs = first.values(metric.name), second.values(metric.name)
     lead = paired_difference(ours, theirs) if metric.higher else paired_difference(theirs, ours)
-    return Verdict(metric, first, second, lead)
+    return Verdict(metric, first, second, lead, has_learned(first))

@@ -11,11 +11,11 @@ import penex
 from penex import registry
 from penex.lab import files
 from penex.lab.errors import LabError
-from penex.lab.records import Json, Record
-from penex.lab.tuning.study import ATTRIBUTE, OBJECTIVE
+from penex.lab.records import ATTRIBUTE, OBJECTIVE, Json, Record
+from penex.metrics import METRICS, Metric
 from penex.report.page import render, safe
 from penex.report.page import study as charts
-from penex.report.results import METRIC, METRICS
+from penex.report.plain import count
 
 NAME = "tuning.html"
 # What is as good as the best: about what seeds make of it, and for the objective also more.
@@ -102,7 +102,7 @@ class Study:
         if len(self.search) != 1 or len(self.completed) < 2:
             return None
         ((parameter, (low, high)),) = self.search.items()
-        sign = 1 if METRIC[name].higher else -1
+        sign = 1 if METRICS[name].higher else -1
         points = sorted((t.params[parameter], sign * t.validation[name]) for t in self.completed)
         points = [(low, points[0][1]), *points, (high, points[-1][1])]
         enough = max(y for _, y in points) - close
@@ -160,19 +160,19 @@ def text(studies: list[Study]) -> str:
 def sentence(study: Study) -> str:
     """What came out of a study."""
     best = study.best
-    count = f"{len(study.completed)} trial{'' if len(study.completed) == 1 else 's'}"
+    trials = count(len(study.completed), "trial")
     failed = f", {len(study.failed)} failed" if study.failed else ""
     if best is None:
-        return f"{study.title}: no trial has a result ({count}{failed})."
+        return f"{study.title}: no trial has a result ({trials}{failed})."
     values = ", ".join(f"{name} {value:.4g}" for name, value in best.params.items())
     theirs = ", ".join(f"{value:.4g}" for value in study.authors.values())
     said = (
         f"{study.title}: best {values} (trial {best.number}"
         f"{f'; the authors have {theirs}' if theirs else ''}), validation cross-entropy "
-        f"{best.value:.4f}, accuracy {best.validation['accuracy']:.4f}; {count}{failed}."
+        f"{best.value:.4f}, accuracy {best.validation['accuracy']:.4f}; {trials}{failed}."
     )
     shares = [
-        f"{share:.0%} within {close} of the best {METRIC[name].title}"
+        f"{share:.0%} within {close} of the best {METRICS[name].title}"
         for name, close in CLOSE
         if (share := study.share_close(name, close)) is not None
     ]
@@ -206,7 +206,7 @@ def build(task: str, studies: list[Study], command: str) -> str:
             "sensitivity": list(_sensitivity(studies)),
             "studies": [_block(study, several=len(ways) > 1) for study in studies],
             "alike": len(ways) == 1,
-            "metrics": METRICS,
+            "metrics": METRICS.values(),
             "command": command,
         },
     )
@@ -214,9 +214,9 @@ def build(task: str, studies: list[Study], command: str) -> str:
 
 def _sensitivity(studies: list[Study]) -> Iterator[dict[str, str]]:
     for name, close in CLOSE:
-        drawing = charts.sensitivity(studies, METRIC[name], close)
+        drawing = charts.sensitivity(studies, METRICS[name], close)
         if drawing:
-            title = f"{METRIC[name].title} within {close} of the best"
+            title = f"{METRICS[name].title} within {close} of the best"
             yield {"title": title, "svg": safe(drawing)}
 
 
@@ -225,7 +225,7 @@ def _way(study: Study) -> str:
     known, run = study.identity, study.identity["run"]
     return (
         f"seed {known['seed']}, in batches of {known['batch']}; each trial trains "
-        f"{run['recipe']['epochs']} epochs on {run['train_size']} examples"
+        f"{count(run['recipe']['epochs'], 'epoch')} on {count(run['train_size'], 'example')}"
     )
 
 
@@ -246,7 +246,7 @@ def _block(study: Study, *, several: bool) -> dict[str, Any]:
             {
                 "number": trial.number,
                 "values": [f"{trial.params.get(name, math.nan):.5g}" for name in study.search],
-                "metrics": [_number(trial.validation.get(metric.name)) for metric in METRICS],
+                "metrics": [_number(trial.validation.get(name), m) for name, m in METRICS.items()],
                 "state": "best" if trial is best else trial.state,
             }
             for trial in study.trials
@@ -256,7 +256,7 @@ def _block(study: Study, *, several: bool) -> dict[str, Any]:
 
 def _against(study: Study) -> Iterator[dict[str, str]]:
     for name in study.search:
-        for metric in METRICS[:4]:
+        for metric in (m for m in METRICS.values() if m.drawn):
             drawing = charts.against(study, name, metric)
             if drawing:
                 yield {"title": f"{metric.title} over {name}", "svg": safe(drawing)}
@@ -266,5 +266,5 @@ def _values(trial: Trial) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in trial.params.items())
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+def _number(value: float | None, metric: Metric) -> str:
+    return "–" if value is None else metric.text(value)

@@ -1,11 +1,14 @@
-"""A comparison as Markdown and CSV."""
+"""A comparison as Markdown, LaTeX and CSV."""
 
 import csv
+import html
 import io
 import math
 
-from penex.report.results import METRICS, Metric, Results, Row
-from penex.report.statistics import mean_and_spread, verdict
+from penex.metrics import METRICS, Metric
+from penex.report.plain import count, csv_text
+from penex.report.results import Results, Row
+from penex.report.statistics import RULE, mean_and_spread, verdict
 from penex.report.words import sentences
 
 
@@ -16,24 +19,19 @@ def cell(row: Row, metric: Metric) -> str:
     mean, spread = mean_and_spread(list(row.values(metric.name).values()))
     if math.isnan(mean):
         return "diverged" if row.diverged else "–"
-    return f"{mean:.4f}" if math.isnan(spread) else f"{mean:.4f} ± {spread:.4f}"
+    return metric.text(mean) + ("" if math.isnan(spread) else f" ± {metric.text(spread)}")
 
 
 def winners(rows: list[Row]) -> set[tuple[str, str]]:
     """(label, metric) of every cell that is best beyond luck."""
-    found = [verdict(rows, metric) for metric in METRICS]
+    found = [verdict(rows, metric) for metric in METRICS.values()]
     return {(v.leader.label, v.metric.name) for v in found if v is not None and v.clear}
 
 
 def status(row: Row) -> str:
     """What a reader must know besides the numbers."""
-    notes = []
-    total = len(row.done) + len(row.missing)
-    if row.diverged:
-        notes.append(f"{len(row.diverged)} of {total} diverged")
-    if row.missing:
-        notes.append(f"{len(row.missing)} of {total} missing")
-    return ", ".join(notes)
+    kinds = {"diverged": row.diverged, "missing": row.missing, "damaged": row.damaged}
+    return ", ".join(f"{len(runs)} of {row.total} {kind}" for kind, runs in kinds.items() if runs)
 
 
 def name(row: Row) -> str:
@@ -57,41 +55,36 @@ def aligned(table: list[list[str]]) -> list[str]:
 
 def caption(results: Results, size: int) -> str:
     """What the numbers are."""
-    seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
+    seeds, examples = count(results.seeds, "seed"), count(size, "training example")
     shown = "" if results.seeds == 1 else ", mean ± standard deviation over seeds"
-    return f"{results.task}, {size} training examples, {seeds}: test set{shown}"
+    return f"{results.task}, {examples}, {seeds}: test set{shown}"
 
 
 def markdown(results: Results) -> str:
     """The table, its sentences and its command as Markdown; bold is best beyond luck."""
     parts = []
+    heads = [f"{m.title} {'↑' if m.higher else '↓'}" for m in METRICS.values()]
     for size in results.train_sizes:
         rows = results.at(size)
         bold = winners(rows)
         lines = [
-            "| loss | "
-            + " | ".join(f"{m.title} {'↑' if m.higher else '↓'}" for m in METRICS)
-            + " |",
-            "|---|" + "---|" * len(METRICS),
+            "| loss | " + " | ".join(map(_escaped, heads)) + " |",
+            "|---" * len(heads) + "|---|",
         ]
         for row in rows:
             cells = [
                 f"**{cell(row, m)}**" if (row.label, m.name) in bold else cell(row, m)
-                for m in METRICS
+                for m in METRICS.values()
             ]
             lines.append(f"| {_escaped(name(row))} | {' | '.join(cells)} |")
-        parts.append(f"**{caption(results, size)}**\n\n" + "\n".join(lines))
+        parts.append(f"**{_escaped(caption(results, size))}**\n\n" + "\n".join(lines))
     said = "\n".join(f"- {_escaped(sentence)}" for sentence in sentences(results))
-    rule = (
-        "Bold: the best mean among losses that completed with every seed, where the 95 % interval "
-        "of the seed-paired difference to the runner-up excludes zero."
-    )
     command = f"\n\n`{results.command}`" if results.command else ""
-    return "\n\n".join([*parts, rule, said]) + command + "\n"
+    return "\n\n".join([*parts, f"Bold: {RULE}.", said]) + command + "\n"
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    return html.escape(text, quote=False).replace("|", "\\|")
 
 
 def as_csv(results: Results) -> str:
@@ -102,23 +95,23 @@ def as_csv(results: Results) -> str:
         ["task", "loss", "train_size", "seed", "status", "part", "metric", "value", "bootstrap"]
     )
     for row in results.rows:
+        start = [csv_text(results.task), csv_text(row.label), row.train_size]
         for seed, done in row.done.items():
-            start = [results.task, row.label, row.train_size, seed, done["status"]]
             for part in ("validation", "test"):
-                for metric in METRICS:
-                    value = done.get(part, {}).get(metric.name)
-                    spread = done.get(f"{part}_spread", {}).get(metric.name)
-                    writer.writerow([*start, part, metric.name, value, spread])
+                for name in METRICS:
+                    value = done.get(part, {}).get(name)
+                    spread = done.get(f"{part}_spread", {}).get(name)
+                    writer.writerow([*start, seed, done["status"], part, name, value, spread])
     return buffer.getvalue()
 
 
 def latex(results: Results) -> str:
     """The table for a paper that loads booktabs."""
     parts = []
+    heads = " & ".join(f"{latex_text(m.title)} {_ARROWS[m.higher]}" for m in METRICS.values())
     for size in results.train_sizes:
         rows = results.at(size)
         bold = winners(rows)
-        heads = " & ".join(f"{m.title} {_ARROWS[m.higher]}" for m in METRICS)
         lines = [
             f"% {caption(results, size)}",
             f"\\begin{{tabular}}{{l{'c' * len(METRICS)}}}",
@@ -127,7 +120,8 @@ def latex(results: Results) -> str:
             "\\midrule",
         ]
         for row in rows:
-            cells = [latex_cell(cell(row, m), (row.label, m.name) in bold) for m in METRICS]
+            best = ((m, (row.label, m.name) in bold) for m in METRICS.values())
+            cells = [latex_cell(cell(row, m), won) for m, won in best]
             lines.append(f"{latex_text(name(row))} & {' & '.join(cells)} \\\\")
         parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
     return "\n\n".join(parts) + "\n"
@@ -142,8 +136,16 @@ def latex_cell(text: str, best: bool) -> str:
     return f"\\textbf{{{number}}}" if best else number
 
 
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "_&%#${}"}
+    | {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+)
+
+
 def latex_text(text: str) -> str:
-    """A text for LaTeX."""
-    for sign in ("\\", "_", "&", "%", "#", "$", "{", "}"):
-        text = text.replace(sign, "\\textbackslash{}" if sign == "\\" else "\\" + sign)
-    return text
+    r"""A text for LaTeX.
+
+    >>> print(latex_text("a_b{50 %}"))
+    a\_b\{50 \%\}
+    """
+    return text.translate(_LATEX)

@@ -3,15 +3,18 @@
 import math
 
 from penex.lab.records import Json
-from penex.report.results import METRIC, METRICS, Results, Row
-from penex.report.statistics import Interval, Verdict, paired_difference, verdict
+from penex.metrics import METRICS, Metric
+from penex.report.plain import count, placeless, visible
+from penex.report.results import Results, Row
+from penex.report.statistics import FEWEST, Interval, Verdict, paired_difference, verdict
 
 _FEW = 5
+_MORE = f"--seeds {_FEW} or more can tell a difference from luck."
 
 
 def sentences(results: Results) -> list[str]:
     """What the table says, for someone who would not read it, and what it cannot say."""
-    config = next((record.config() for record in results.records()), {})
+    config = next((run.config for run in results.records()), {})
     treated = [text] if (text := treatment(config)) else []
     return [*findings(results), *treated, *_limits(results), *origins(results)]
 
@@ -21,9 +24,11 @@ def findings(results: Results) -> list[str]:
     said = []
     for size in results.train_sizes:
         rows = results.at(size)
-        where = f"With {size} training examples" if len(results.train_sizes) > 1 else ""
-        found = [verdict(rows, METRIC[name]) for name in ("accuracy", "cross_entropy")]
-        said += [_lead(v, where) for v in found if v is not None and v.runner_up is not None]
+        sizes = len(results.train_sizes)
+        where = f"With {count(size, 'training example')}" if sizes > 1 else ""
+        found = [verdict(rows, METRICS[name]) for name in ("accuracy", "cross_entropy")]
+        leads = [v for v in found if v is not None and v.runner_up is not None]
+        said += list(dict.fromkeys(_lead(v, where) for v in leads))
         said += _against_ce(rows, where)
         said += [_diverged(row, where) for row in rows if row.diverged]
     return said
@@ -34,9 +39,12 @@ def _limits(results: Results) -> list[str]:
     said = []
     missing = sum(len(row.missing) for row in results.rows)
     if missing:
-        said.append(f"{missing} run{'s are' if missing > 1 else ' is'} not done yet.")
+        said.append(f"{count(missing, 'run')} {'is' if missing == 1 else 'are'} not done yet.")
+    said += results.damaged
     if results.seeds == 1:
-        said.append("One seed shows no spread: --seeds 5 or more can tell a difference from luck.")
+        said.append(f"One seed shows no spread: {_MORE}")
+    elif results.seeds < FEWEST:
+        said.append(f"{count(results.seeds, 'seed')} cannot show a winner: {_MORE}")
     elif results.seeds < _FEW:
         said.append(
             f"{results.seeds} seeds make wide intervals: only large differences show; more --seeds "
@@ -48,23 +56,24 @@ def _limits(results: Results) -> list[str]:
 def caveats(results: Results) -> list[str]:
     """What a careful reader would ask, answered: for the page."""
     said = _limits(results)
-    if results.seeds > 1:
+    if results.seeds >= FEWEST:
         said.append(
             "The leader is picked by the same data that its lead is judged by, and there are "
             "several metrics: a lone bold number is a hint, no proof."
         )
     said += [
-        f"{row.title} diverged with all of its seeds: it has no numbers, and cannot win."
+        f"{row.title} diverged with {'its one seed' if row.total == 1 else 'all of its seeds'}: it "
+        "has no numbers, and cannot win."
         if len(row.diverged) == len(row.done)
-        else f"{row.title} diverged with {len(row.diverged)} of its seeds: its mean is that of the "
-        "others, and it cannot win."
+        else f"{row.title} diverged with {len(row.diverged)} of its {row.total} seeds: its mean is "
+        "that of the others, and it cannot win."
         for row in results.rows
         if row.diverged
     ]
     said += [
         f"{row.title}: {metric.title} is not finite for some seed, so it has no mean."
         for row in results.rows
-        for metric in METRICS
+        for metric in METRICS.values()
         if row.broken(metric.name)
     ]
     said += origins(results)
@@ -77,10 +86,9 @@ def caveats(results: Results) -> list[str]:
 
 def data_notes(results: Results) -> list[str]:
     """What was said of the user's data when they were read: what was left out, copies."""
-    record = next(results.records(), None)
-    facts = record.environment().get("data") if record is not None else None
+    facts = next((run.environment.get("data") for run in results.records()), None)
     notes = facts.get("notes") if isinstance(facts, dict) else None
-    return [str(note) for note in notes] if isinstance(notes, list) else []
+    return [placeless(str(note)) for note in notes] if isinstance(notes, list) else []
 
 
 def origins(results: Results) -> list[str]:
@@ -118,21 +126,24 @@ def _lead(found: Verdict, where: str) -> str:
     assert lead is not None
     assert found.runner_up is not None
     first, second = found.leader.title, found.runner_up.title
-    start = _start(where, f"{metric.title}:")
+    start, by = _start(where, f"{metric.title}:"), metric.text(lead.mean)
+    if not found.learned:
+        return _start(where, "nothing has learned yet: train longer.")
     if found.clear:
-        return f"{start} {first} is best, by {lead.mean:.4f} over {second} ({_range(lead)})."
+        return f"{start} {first} is best, by {by} over {second} ({_range(lead, metric)})."
     if lead.mean == 0:
         return f"{start} {first} and {second} are level."
-    if lead.pairs > 1 and math.isnan(lead.low):
+    if lead.pairs < FEWEST:
+        seeds = "one seed" if lead.pairs == 1 else count(lead.pairs, "seed")
+        return f"{start} {first} is ahead of {second} by {by}, with {seeds}: that may be luck."
+    if math.isnan(lead.low):
         return (
-            f"{start} no clear winner. {first} is ahead of {second} by {lead.mean:.4f} with every "
-            "seed, which is too few values to make an interval of."
+            f"{start} no clear winner. {first} is ahead of {second} by {by} with every seed, which "
+            "is too few values to make an interval of."
         )
-    if lead.pairs < 2:
-        return f"{start} {first} is ahead of {second} by {lead.mean:.4f}, with one seed."
     return (
-        f"{start} no clear winner. {first} is ahead of {second} by {lead.mean:.4f}, but the "
-        f"{_range(lead)} includes zero."
+        f"{start} no clear winner. {first} is ahead of {second} by {by}, but the "
+        f"{_range(lead, metric)} includes zero."
     )
 
 
@@ -144,27 +155,32 @@ def _against_ce(rows: list[Row], where: str) -> list[str]:
         return []
     parts = []
     for name in ("accuracy", "cross_entropy", "ece"):
-        metric = METRIC[name]
+        metric = METRICS[name]
         change = paired_difference(penex.values(name), ce.values(name))
         if math.isnan(change.mean):
             return []
-        known = not math.isnan(change.low)
-        tail = f" [{change.low:+.4f}, {change.high:+.4f}]" if known else ""
-        parts.append(f"{metric.title} {change.mean:+.4f}{tail}")
+        parts.append(f"{metric.title} {with_interval(change, metric)}")
     return [_start(where, f"{penex.title} minus {ce.title}:") + f" {', '.join(parts)}."]
 
 
 def _diverged(row: Row, where: str) -> str:
     reasons = [row.done[seed]["reason"] for seed in row.diverged]
-    total = len(row.done) + len(row.missing)
-    count = f"{len(reasons)} of {total}"
-    verb = "run" if total == 1 else "runs"
-    return _start(where, f"{row.title}: {count} {verb} diverged; {reasons[0]}.")
+    runs = f"{len(reasons)} of {count(row.total, 'run')}"
+    return _start(where, f"{row.title}: {runs} diverged; {visible(reasons[0])}.")
 
 
 def _start(where: str, rest: str) -> str:
     return f"{where}, {rest}" if where else rest[0].upper() + rest[1:]
 
 
-def _range(interval: Interval) -> str:
-    return f"95 % interval {interval.low:.4f} to {interval.high:.4f}"
+def _range(interval: Interval, metric: Metric) -> str:
+    return f"95 % interval {metric.text(interval.low)} to {metric.text(interval.high)}"
+
+
+def with_interval(change: Interval, metric: Metric) -> str:
+    """A difference in a metric, and its interval if there is one."""
+    if math.isnan(change.mean):
+        return "–"
+    low, high = metric.text(change.low, sign=True), metric.text(change.high, sign=True)
+    tail = "" if math.isnan(change.low) else f" [{low}, {high}]"
+    return metric.text(change.mean, sign=True) + tail

@@ -8,12 +8,10 @@ from typing import Any
 
 from penex.lab.engine import seeds
 from penex.lab.errors import LabError
-from penex.lab.records import Json, Record, config_hash
+from penex.lab.records import ATTRIBUTE as ATTRIBUTE
+from penex.lab.records import OBJECTIVE, Json, Record, config_hash
 from penex.lab.tuning import plan
 from penex.lab.tuning.storage import Storage
-
-OBJECTIVE = "cross_entropy"
-ATTRIBUTE = "penex"
 
 
 @dataclass

@@ -10,10 +10,14 @@ import numpy as np
 import penex
 from penex import registry
 from penex.lab import files
-from penex.report import figures, tables
-from penex.report.page import blocks, charts
-from penex.report.results import METRICS, Results, Row
-from penex.report.statistics import mean_and_spread
+from penex.metrics import METRICS, Metric
+from penex.report import figures, series, tables
+from penex.report.drawing import Panel
+from penex.report.page import blocks
+from penex.report.page.svg import colour, svg
+from penex.report.plain import count, publishable
+from penex.report.results import Results, Row
+from penex.report.statistics import RULE, mean_and_spread
 from penex.report.words import caveats, findings, treatment
 
 NAME = "page.html"
@@ -40,11 +44,7 @@ def write(results: Results, second: Results | None = None, path: Path | None = N
 
 def build(results: Results, second: Results | None = None) -> str:
     """The page as text; every figure and script is in it."""
-    context = _context(results, second)
-    for figure in _all_figures(context):
-        figure["svg"] = safe(figure["svg"])
-    context["legend"] = safe(context["legend"])
-    return render("page.html", context)
+    return render("page.html", _context(results, second))
 
 
 def render(template: str, context: dict[str, Any], folder: Path = _HERE) -> str:
@@ -58,6 +58,7 @@ def render(template: str, context: dict[str, Any], folder: Path = _HERE) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    context = {**context, "command": publishable(context["command"])}
     style = safe((_HERE / "style.css").read_text() + _loss_colours())
     script = safe((_HERE / "script.js").read_text())
     return environment.get_template(template).render(context, style=style, script=script)
@@ -70,13 +71,9 @@ def safe(text: str) -> str:
     return Markup(text)
 
 
-def _all_figures(context: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for name in ("sizes", "curves", "reliability", "margins", "rho"):
-        yield from context[name]
-
-
 def _context(results: Results, second: Results | None) -> dict[str, Any]:
     both = [results] if second is None else [results, second]
+    reliability, margins = _predicted(both)
     rows = [row for result in both for row in result.at(result.train_sizes[-1])]
     unique = {row.label: row for row in rows}
     several = len(both) > 1
@@ -89,32 +86,30 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
             for result in both
             for text in findings(result)
         ],
-        "caveats": list(dict.fromkeys(text for result in both for text in caveats(result))),
-        "metrics": METRICS,
+        "caveats": list(dict.fromkeys(text for result in both for text in _caveats(result))),
+        "rule": RULE,
+        "metrics": METRICS.values(),
         "tables": [block for result in both for block in _tables(result, several)],
         "difference": blocks.difference(results, second) if second is not None else None,
         "sizes": [
-            {"title": blocks.named(metric.title, result, several), "svg": svg}
+            _figure(blocks.named(METRICS[name].title, result, several), panel)
             for result in both
-            if len(result.train_sizes) > 1
-            for metric in METRICS[:4]
-            if (svg := charts.by_size(result, metric))
+            for name, panel in series.of(result).by_size.items()
         ],
         "curves": [figure for result in both for figure in _curves(result, several)],
         "curve_sizes": sorted({size for result in both for size in result.train_sizes}),
-        "reliability": _per_row(both, charts.reliability),
-        "margins": _per_row(both, charts.margins),
+        "reliability": reliability,
+        "margins": margins,
         "rho": [
-            {"title": blocks.named(f"{size} training examples", result, several), "svg": svg}
+            _figure(blocks.named(count(size, "training example"), result, several), panel)
             for result in both
-            for size in result.train_sizes
-            if (svg := charts.penalty(result.at(size)))
+            for size, panel in series.of(result).rho.items()
         ],
         "examples": blocks.examples(results) if second is None else None,
         "command": results.command if second is None else "",
         "setup": [block for result in both for block in blocks.setup(result, several)],
         "folder": ", ".join(result.folder.name for result in both),
-        "legend": _legend(list(unique.values())),
+        "legend": safe(_legend(list(unique.values()))),
     }
     context["sections"] = list(_sections(context))
     return context
@@ -140,16 +135,18 @@ def _sections(context: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 def _asked(results: Results) -> str:
     losses = len({row.label for row in results.rows})
-    sizes = " / ".join(str(size) for size in results.train_sizes)
+    *others, last = results.train_sizes
+    sizes = "".join(f"{size} / " for size in others) + count(last, "training example")
     noun = "loss was" if losses == 1 else "losses were"
-    seeds = "one seed" if results.seeds == 1 else f"{results.seeds} seeds"
-    config = next((record.config() for record in results.records()), None)
-    text = f"{losses} {noun} trained on {results.task} with {sizes} training examples and {seeds}."
+    seeds = "one seed" if results.seeds == 1 else count(results.seeds, "seed")
+    config = next((run.config for run in results.records()), None)
+    text = f"{losses} {noun} trained on {results.task} with {sizes} and {seeds}."
     if config:
         recipe, treated = config["recipe"], treatment(config)
         text += f" {treated}" if treated else ""
         text += (
-            f" Everything else was the same: {recipe['epochs']} epochs, {recipe['optimizer']}, "
+            f" Everything else was the same: {count(recipe['epochs'], 'epoch')}, "
+            f"{recipe['optimizer']}, "
             f"learning rate {recipe['lr']:g}, batches of {recipe['batch_size']}."
         )
     return text
@@ -165,15 +162,15 @@ def _tables(results: Results, several: bool) -> Iterator[dict[str, Any]]:
                 {
                     "name": tables.name(row),
                     "place": place,
-                    "colour": charts.colour(row),
+                    "colour": colour(row.loss),
                     "cells": [
                         {
                             "text": tables.cell(row, metric),
                             "value": _sortable(row, metric.name),
                             "best": (row.label, metric.name) in best,
-                            "spread": _spread(row, metric.name),
+                            "spread": _spread(row, metric),
                         }
-                        for metric in METRICS
+                        for metric in METRICS.values()
                     ],
                 }
                 for place, row in enumerate(rows)
@@ -186,44 +183,44 @@ def _sortable(row: Row, metric: str) -> str:
     return "" if math.isnan(mean) or row.broken(metric) else f"{mean:.8g}"
 
 
-def _spread(row: Row, metric: str) -> str:
-    spreads = list(row.spreads(metric).values())
-    return f"{np.mean(spreads):.4f}" if spreads and not row.broken(metric) else ""
+def _spread(row: Row, metric: Metric) -> str:
+    spreads = list(row.spreads(metric.name).values())
+    shown = spreads and not row.broken(metric.name)
+    return metric.text(float(np.mean(spreads))) if shown else ""
+
+
+def _caveats(results: Results) -> list[str]:
+    return [*caveats(results), *series.of(results).unread]
+
+
+def _figure(title: str, panel: Panel, **data: Any) -> dict[str, Any]:
+    return {"title": title, "svg": safe(svg(panel)), **data}
 
 
 def _curves(results: Results, several: bool) -> Iterator[dict[str, Any]]:
-    for size in results.train_sizes:
-        for metric in METRICS:
-            svg = charts.learning_curves(results.at(size), metric)
-            if svg:
-                title = f"{metric.title}, {size} training examples"
-                yield {
-                    "metric": metric.name,
-                    "size": size,
-                    "title": blocks.named(title, results, several),
-                    "svg": svg,
-                }
+    for (size, name), panel in series.of(results).curves.items():
+        title = f"{METRICS[name].title}, {count(size, 'training example')}"
+        yield _figure(blocks.named(title, results, several), panel, metric=name, size=size)
 
 
-def _per_row(both: list[Results], draw: Any) -> list[dict[str, str]]:
-    several = len(both) > 1
-    return [
-        {"title": blocks.named(_sized(row, result), result, several), "svg": svg}
-        for result in both
-        for row in result.rows
-        if (svg := draw(row))
-    ]
-
-
-def _sized(row: Row, results: Results) -> str:
-    return f"{row.title}, {row.train_size}" if len(results.train_sizes) > 1 else row.title
+def _predicted(both: list[Results]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The figures of calibration and of margins, a row of the tables each."""
+    reliability, margins = [], []
+    for results in both:
+        several = len(results.train_sizes) > 1
+        for row, calibration, margin in series.of(results).predicted:
+            title = f"{row.title}, {row.train_size}" if several else row.title
+            title = blocks.named(title, results, len(both) > 1)
+            reliability += [_figure(title, calibration)] if calibration else []
+            margins += [_figure(title, margin)] if margin else []
+    return reliability, margins
 
 
 def _legend(rows: list[Row]) -> str:
     from markupsafe import escape
 
     items = "".join(
-        f'<li><span class="swatch" style="background:{charts.colour(row)}"></span>'
+        f'<li><span class="swatch" style="background:{colour(row.loss)}"></span>'
         f"{escape(row.title)}</li>"
         for row in rows
     )

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,11 @@ import numpy as np
 from penex.lab.data import arrays
 from penex.lab.errors import LabError
 from penex.lab.examples import NAME as EXAMPLES
-from penex.report.results import METRICS, Results
+from penex.metrics import METRICS
+from penex.report.plain import count, place, visible
+from penex.report.results import Results
 from penex.report.statistics import paired_difference
+from penex.report.words import with_interval
 
 
 def named(text: str, result: Results, several: bool) -> str:
@@ -30,15 +32,10 @@ def difference(first: Results, second: Results) -> dict[str, Any] | None:
         ) or next((r for r in second.rows if r.label == row.label), None)
         if twin is None:
             continue
-        cells = []
-        for metric in METRICS:
-            change = paired_difference(twin.values(metric.name), row.values(metric.name))
-            if math.isnan(change.mean):
-                cells.append("–")
-            elif math.isnan(change.low):
-                cells.append(f"{change.mean:+.4f}")
-            else:
-                cells.append(f"{change.mean:+.4f} [{change.low:+.4f}, {change.high:+.4f}]")
+        cells = [
+            with_interval(paired_difference(twin.values(name), row.values(name)), metric)
+            for name, metric in METRICS.items()
+        ]
         rows.append({"name": row.title, "cells": cells})
     if not rows:
         return None
@@ -58,9 +55,16 @@ def examples(results: Results) -> dict[str, Any] | None:
         kept = arrays.load(path, lambda names: names)
     except LabError:
         return None  # the page has better things to show
-    if not len(kept.get("rows", ())):
+    try:
+        return _examples(results, kept)
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
+        return None  # a file of another kind
+
+
+def _examples(results: Results, kept: dict[str, Any]) -> dict[str, Any] | None:
+    if not len(kept["rows"]):
         return None
-    classes = [str(name) for name in kept["classes"]]
+    classes = [visible(str(name)) for name in kept["classes"]]
     titles = {row.label: row.title for row in results.rows}
     labels = [str(label) for label in kept["labels"]]
     if not set(labels) <= titles.keys():
@@ -87,7 +91,7 @@ def examples(results: Results) -> dict[str, Any] | None:
         )
     return {
         "seed": int(kept["seed"]),
-        "train_size": int(kept["train_size"]),
+        "size": count(int(kept["train_size"]), "training example"),
         "pictures": pictures,
     }
 
@@ -103,12 +107,13 @@ def _png(image: np.ndarray[Any, Any]) -> str:
 
 def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
     """Recipe, machine and data of a comparison, as they stand in its first record."""
-    record = next(results.records(), None)
-    if record is None:
+    run = next(results.records(), None)
+    if run is None:
         return
-    config, environment = record.config(), record.environment()
-    data = environment.pop("data", {})
+    config, environment = run.config, dict(run.environment)
     environment.pop("resumed_in", None)
+    data = environment.pop("data", {})
+    data = dict(data) if isinstance(data, dict) else {}
     data.pop("notes", None)  # they stand among the caveats
     if "labels_changed" in data:  # every seed and size has its own
         which = f"labels changed with seed {config['seed']} and {config['train_size']} examples"
@@ -122,7 +127,7 @@ def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
     ):
         yield {
             "title": named(title, results, several),
-            "facts": [(key.replace("_", " "), _text(value)) for key, value in facts.items()],
+            "facts": [(visible(k.replace("_", " ")), _text(v)) for k, v in facts.items()],
         }
 
 
@@ -131,4 +136,4 @@ def _text(value: Any) -> str:
         return ", ".join(f"{k}: {_text(v)}" for k, v in value.items())
     if isinstance(value, list):
         return ", ".join(_text(item) for item in value)
-    return str(value)
+    return visible(place(str(value)))

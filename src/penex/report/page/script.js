@@ -45,36 +45,32 @@
 
   // Charts: the values under the pointer.
   const tip = document.getElementById("tip");
-  const left = 46, right = 10;
   document.querySelectorAll("svg[data-hover]").forEach(function (svg) {
     const data = JSON.parse(svg.dataset.hover);
     const box = svg.viewBox.baseVal;
-    const first = 1;
-    const last = Math.max(2, ...data.series.map(function (s) { return s.x[s.x.length - 1]; }));
+    const first = data.x[0], span = data.x[1] - first, wide = data.right - data.left;
     const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
     cursor.setAttribute("class", "cursor");
     svg.appendChild(cursor);
     svg.addEventListener("pointermove", function (event) {
       const place = svg.getBoundingClientRect();
       const across = (event.clientX - place.left) / place.width * box.width;
-      const share = Math.min(1, Math.max(0, (across - left) / (box.width - left - right)));
-      const wanted = first + share * (last - first);
-      const lines = [];
-      let at = Math.round(wanted);
-      data.series.forEach(function (one) {
-        let best = 0;
-        one.x.forEach(function (x, k) {
-          if (Math.abs(x - wanted) < Math.abs(one.x[best] - wanted)) { best = k; }
-        });
-        at = one.x[best];
-        lines.push(one.n + "  " + (one.y[best] === null ? "–" : one.y[best]));
+      const share = Math.min(1, Math.max(0, (across - data.left) / wide));
+      const wanted = first + share * span;
+      const known = data.series.flatMap(function (one) { return one.x; });
+      const at = known.reduce(function (best, x) {
+        return Math.abs(x - wanted) < Math.abs(best - wanted) ? x : best;
       });
-      const x = left + (at - first) / (last - first) * (box.width - left - right);
-      cursor.setAttribute("d", "M" + x + " 10V" + (box.height - 34));
-      tip.textContent = data.x + " " + at + "\n" + lines.join("\n");
+      const lines = data.series.map(function (one) {
+        const value = one.y[one.x.indexOf(at)]; // a run that diverged has no later epochs
+        return one.name + "  " + (value === undefined || value === null ? "–" : value);
+      });
+      const x = data.left + (at - first) / span * wide;
+      cursor.setAttribute("d", "M" + x + " " + data.top + "V" + data.bottom);
+      tip.textContent = data.what + " " + at + "\n" + lines.join("\n");
       tip.hidden = false;
-      const wide = tip.offsetWidth, room = document.documentElement.clientWidth;
-      tip.style.left = Math.max(4, Math.min(event.clientX + 14, room - wide - 8)) + "px";
+      const room = document.documentElement.clientWidth - tip.offsetWidth;
+      tip.style.left = Math.max(4, Math.min(event.clientX + 14, room - 8)) + "px";
       tip.style.top = Math.min(event.clientY + 14, window.innerHeight - tip.offsetHeight - 4) + "px";
     });
     svg.addEventListener("pointerleave", function () {

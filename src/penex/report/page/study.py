@@ -5,29 +5,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from penex.lab.errors import RecordError
-from penex.report import figures
-from penex.report.page.svg import Chart
-from penex.report.results import Metric
+from penex.metrics import Metric
+from penex.report.drawing import Bar, Dot, Line, Panel, most
+from penex.report.page.svg import svg
 
 if TYPE_CHECKING:
     from penex.report.studies import Study, Trial
-
-_QUIET = "#7F7F7F"
-
-
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """From the best to what most trials reach: one that went astray must not squeeze the rest."""
-    low, high = min(values), float(np.quantile(values, 0.9))
-    room = 0.08 * (high - low) or abs(high) * 0.05 or 0.05
-    return low - room, high + room
-
-
-def _flipped(values: Sequence[float]) -> tuple[float, float]:
-    low, high = _limits([-value for value in values])
-    return -high, -low
 
 
 def _inside(value: float, limits: tuple[float, float]) -> float:
@@ -44,26 +28,25 @@ def history(study: "Study") -> str:
     done = [trial for trial in study.completed if math.isfinite(trial.value)]
     if not done:
         return ""
-    y = _limits([trial.value for trial in done])
-    chart = Chart(
+    y = most([trial.value for trial in done])
+    panel = Panel(
         f"Validation cross-entropy of each trial of {study.title}, lower is better",
         (-0.5, max(len(study.trials) - 0.5, 0.5)),
         y,
         "trial",
         "cross-entropy, lower is better",
     )
-    colour = figures.colour(study.loss)
     best, line = done[0].value, [(float(done[0].number), done[0].value)]
     for trial in done[1:]:
         line.append((float(trial.number), best))
         best = min(best, trial.value)
         line.append((float(trial.number), best))
-    chart.line(line, colour)
-    for trial in done:
-        chart.dot((trial.number, _inside(trial.value, y)), colour, _words(trial))
-    for trial in study.failed:
-        chart.dot((trial.number, y[1]), _QUIET, f"trial {trial.number} failed: {trial.reason}")
-    return chart.render()
+    panel.marks += [
+        Line(line, study.loss),
+        *(Dot((t.number, _inside(t.value, y)), study.loss, _words(t)) for t in done),
+        *(Dot((t.number, y[1]), "", f"trial {t.number} failed: {t.reason}") for t in study.failed),
+    ]
+    return svg(panel)
 
 
 def against(study: "Study", name: str, metric: Metric) -> str:
@@ -76,21 +59,19 @@ def against(study: "Study", name: str, metric: Metric) -> str:
     if not points:
         return ""
     values = [value for _, value, _ in points]
-    y = _flipped(values) if metric.higher else _limits(values)
-    chart = Chart(
+    y = most(values, higher=metric.higher)
+    panel = Panel(
         f"{metric.title} on the validation set over {name}, {metric.direction}",
         study.search[name],
         y,
         name,
         f"{metric.title}, {metric.direction}",
     )
-    colour = figures.colour(study.loss)
-    for x, value, trial in points:
-        chart.dot((x, _inside(value, y)), colour, _words(trial))
+    panel.marks += [Dot((x, _inside(v, y)), study.loss, _words(t)) for x, v, t in points]
     if study.best is not None:
         x = study.best.params[name]
-        chart.line([(x, y[0]), (x, y[1])], colour, dash="4 3")
-    return chart.render()
+        panel.marks.append(Line([(x, y[0]), (x, y[1])], study.loss, dash=1))
+    return svg(panel)
 
 
 def curves(study: "Study") -> str:
@@ -109,17 +90,16 @@ def curves(study: "Study") -> str:
     if not values:
         return ""
     longest = max(line[-1][0] for line in lines.values() if line)
-    chart = Chart(
+    panel = Panel(
         f"Validation cross-entropy of {study.title} over the epochs: the best trial is the solid "
         "line, the worst the broken one",
         (1, max(longest, 2)),
-        _limits(values),
+        most(values),
         "epoch",
         "cross-entropy",
     )
-    for word, line in lines.items():
-        chart.line(line, figures.colour(study.loss), dash="" if word == "best" else "4 3")
-    return chart.render()
+    panel.marks += [Line(line, study.loss, dash=word != "best") for word, line in lines.items()]
+    return svg(panel)
 
 
 def sensitivity(studies: Sequence["Study"], metric: Metric, close: float) -> str:
@@ -128,7 +108,7 @@ def sensitivity(studies: Sequence["Study"], metric: Metric, close: float) -> str
     shares = [(study, share) for study, share in found if share is not None]
     if not shares:
         return ""
-    chart = Chart(
+    panel = Panel(
         f"Share of the search range within {close} of the best validation {metric.title}: "
         + ", ".join(f"{study.title} {share:.0%}" for study, share in shares),
         (-0.5, len(shares) - 0.5),
@@ -137,9 +117,8 @@ def sensitivity(studies: Sequence["Study"], metric: Metric, close: float) -> str
         "share of the range",
         x_names=[study.title for study, _ in shares],
     )
-    for k, (study, share) in enumerate(shares):
-        chart.bar(
-            (k - 0.35, 0), (k + 0.35, share), figures.colour(study.loss),
-            f"{study.title}: {share:.0%}",
-        )  # fmt: skip
-    return chart.render()
+    panel.marks += [
+        Bar((k - 0.35, 0), (k + 0.35, share), study.loss, f"{study.title}: {share:.0%}")
+        for k, (study, share) in enumerate(shares)
+    ]
+    return svg(panel)

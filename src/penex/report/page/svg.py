@@ -1,18 +1,20 @@
-"""Small charts as SVG text: they take the page's colours, light or dark, and scale with it."""
+"""Drawings as SVG text: they take the page's colours, light or dark, and scale with it."""
 
 import functools
 import html
 import itertools
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-Point = tuple[float, float]
+from penex import registry
+from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker
 
 # Names of clipping areas: unique within a process, and so within a page.
 _numbers = itertools.count()
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 10.0, 34.0
+_DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -57,148 +59,167 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     return labels
 
 
-@dataclass
-class Chart:
-    """A chart with two axes that draws in the order in which it is asked.
+def colour(ink: str) -> str:
+    """What the page's style calls the colour of a loss, or of something else.
 
-    Attributes:
-        title: what a screen reader says.
-        x: the lowest and highest value of the horizontal axis.
-        y: those of the vertical axis.
-        x_label: under the horizontal axis.
-        y_label: beside the vertical axis.
-        width: in units of the drawing.
-        height: likewise.
-        log_x: True for a logarithmic horizontal axis.
-        x_ticks: values to mark, instead of round ones.
-        x_names: words under the horizontal axis at 0, 1, 2, ..., instead of numbers.
-        hover: JSON for the script that shows values under the pointer; empty for none.
+    >>> colour("penex"), colour("shade"), colour("someone:Else")
+    ('var(--loss-penex)', 'var(--shade)', '#7f7f7f')
     """
+    if ink in registry.LOSSES:
+        return f"var(--loss-{ink.replace('_', '-')})"
+    return f"var(--{ink})" if ink in ("ink", "muted", "shade") else "#7f7f7f"
 
-    title: str
-    x: Point
-    y: Point
-    x_label: str = ""
-    y_label: str = ""
-    width: float = 420.0
-    height: float = 260.0
-    log_x: bool = False
-    x_ticks: Sequence[float] = ()
-    x_names: Sequence[str] = ()
-    hover: str = ""
-    _parts: list[str] = field(default_factory=list)
 
-    @functools.cached_property
-    def _left(self) -> float:
-        """Where the vertical axis stands: long numbers need more room beside it."""
-        longest = max(len(text) for text in tick_labels(nice_ticks(*self.y)))
-        return max(_LEFT, 26.0 + 6.5 * longest)
+def svg(panel: Panel) -> str:
+    """A panel as the text of an SVG element."""
+    return _Canvas(panel).render()
+
+
+class _Canvas:
+    """Where the points of a panel lie in its drawing."""
+
+    def __init__(self, panel: Panel) -> None:
+        self.panel = panel
+        self.width, self.height = (260.0, 240.0) if panel.small else (420.0, 260.0)
+        self.right, self.bottom = self.width - _RIGHT, self.height - _BOTTOM
+        self.y_ticks = nice_ticks(*panel.y)
+        # Long numbers need more room beside the axis.
+        longest = max(len(text) for text in tick_labels(self.y_ticks))
+        self.left = max(_LEFT, 26.0 + 6.5 * longest)
 
     def place(self, point: Point) -> Point:
         """Where a point of the data lies in the drawing."""
-        (x0, x1), (y0, y1) = self.x, self.y
-        px, lo, hi = point[0], x0, x1
-        if self.log_x:
-            px, lo, hi = math.log(px), math.log(lo), math.log(hi)
-        across = (px - lo) / ((hi - lo) or 1.0)
+        (x0, x1), (y0, y1) = self.panel.x, self.panel.y
+        x = point[0]
+        if self.panel.log_x:
+            x, x0, x1 = math.log(x), math.log(x0), math.log(x1)
+        across = (x - x0) / ((x1 - x0) or 1.0)
         up = (point[1] - y0) / ((y1 - y0) or 1.0)
         return (
-            self._left + across * (self.width - self._left - _RIGHT),
-            self.height - _BOTTOM - up * (self.height - _TOP - _BOTTOM),
+            self.left + across * (self.right - self.left),
+            self.bottom - up * (self.bottom - _TOP),
         )
 
-    def line(
-        self, points: Sequence[Point], colour: str, *, kind: str = "mean", dash: str = ""
-    ) -> None:
-        """A line through points; it breaks where a value is not finite."""
+    def render(self) -> str:
+        """The whole drawing."""
+        panel, clip = self.panel, f"clip-{next(_numbers)}"
+        area = (
+            f'<clipPath id="{clip}"><rect x="{self.left}" y="{_TOP - 4}" '
+            f'width="{self.right - self.left}" height="{self.bottom - _TOP + 8}"/></clipPath>'
+        )
+        marks = "".join(self.mark(mark) for mark in panel.marks)
+        return (
+            f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
+            f'aria-label="{html.escape(panel.title)}"{self.hover()}>'
+            f'{area}{self.axes()}<g clip-path="url(#{clip})">{marks}</g></svg>'
+        )
+
+    def hover(self) -> str:
+        """The values of the named lines and where the axes lie, for the page's script."""
+        if not self.panel.hover:
+            return ""
+        lines = [mark for mark in self.panel.marks if isinstance(mark, Line) and mark.name]
+        content = {
+            "what": self.panel.hover,
+            "x": self.panel.x,
+            "left": self.left,
+            "right": self.right,
+            "top": _TOP,
+            "bottom": self.bottom,
+            "series": [
+                {
+                    "name": line.name,
+                    "x": [x for x, _ in line.points],
+                    "y": [float(f"{y:.5g}") if math.isfinite(y) else None for _, y in line.points],
+                }
+                for line in lines
+            ],
+        }
+        text = json.dumps(content, separators=(",", ":"))
+        return f' data-hover="{html.escape(text)}"'
+
+    @functools.singledispatchmethod
+    def mark(self, mark: Mark) -> str:
+        """A mark of the panel."""
+        raise TypeError(mark)
+
+    @mark.register
+    def _(self, mark: Line) -> str:
         runs: list[list[str]] = [[]]
-        for point in points:
+        for point in mark.points:
             if math.isfinite(point[0]) and math.isfinite(point[1]):
                 x, y = self.place(point)
                 runs[-1].append(f"{x:.1f},{y:.1f}")
             elif runs[-1]:
                 runs.append([])
-        dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        for run in runs:
-            if run:
-                self._parts.append(
-                    f'<polyline class="{kind}" style="stroke:{colour}"{dashes} '
-                    f'points="{" ".join(run)}"/>'
-                )
-
-    def dot(self, point: Point, colour: str, text: str = "") -> None:
-        """A dot, with a text for those who point at it."""
-        x, y = self.place(point)
-        said = f"<title>{html.escape(text)}</title>" if text else ""
-        self._parts.append(
-            f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3" style="fill:{colour}">'
-            f"{said}</circle>"
+        dashes = f' stroke-dasharray="{_DASHES[mark.dash]}"' if mark.dash else ""
+        return "".join(
+            f'<polyline class="{mark.kind}" style="stroke:{colour(mark.ink)}"{dashes} '
+            f'points="{" ".join(run)}"/>'
+            for run in runs
+            if run
         )
 
-    def bar(self, low: Point, high: Point, colour: str, text: str = "", kind: str = "bar") -> None:
-        """A filled rectangle between two corners."""
-        (x0, y0), (x1, y1) = self.place(low), self.place(high)
-        said = f"<title>{html.escape(text)}</title>" if text else ""
-        self._parts.append(
-            f'<rect class="{kind}" x="{min(x0, x1):.1f}" y="{min(y0, y1):.1f}" '
-            f'width="{abs(x1 - x0):.1f}" height="{abs(y1 - y0):.1f}" style="fill:{colour}">'
-            f"{said}</rect>"
-        )
-
-    def whisker(self, x: float, low: float, high: float, colour: str) -> None:
-        """A vertical bar of uncertainty."""
-        (x0, y0), (_, y1) = self.place((x, low)), self.place((x, high))
-        self._parts.append(
-            f'<path class="whisker" style="stroke:{colour}" '
-            f'd="M{x0:.1f} {y0:.1f}V{y1:.1f}M{x0 - 3:.1f} {y0:.1f}h6M{x0 - 3:.1f} {y1:.1f}h6"/>'
-        )
-
-    def render(self) -> str:
-        """The whole drawing."""
-        clip = f"clip-{next(_numbers)}"
-        area = (
-            f'<clipPath id="{clip}"><rect x="{self._left}" y="{_TOP - 4}" '
-            f'width="{self.width - self._left - _RIGHT}" '
-            f'height="{self.height - _TOP - _BOTTOM + 8}"/></clipPath>'
-        )
-        hover = f' data-hover="{html.escape(self.hover)}"' if self.hover else ""
+    @mark.register
+    def _(self, mark: Dot) -> str:
+        x, y = self.place(mark.point)
         return (
-            f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            f'aria-label="{html.escape(self.title)}"{hover}>'
-            f'{area}{self._axes()}<g clip-path="url(#{clip})">{"".join(self._parts)}</g></svg>'
+            f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3" '
+            f'style="fill:{colour(mark.ink)}">{_title(mark.text)}</circle>'
         )
 
-    def _axes(self) -> str:
-        bottom, right = self.height - _BOTTOM, self.width - _RIGHT
+    @mark.register
+    def _(self, mark: Bar) -> str:
+        (x0, y0), (x1, y1) = self.place(mark.low), self.place(mark.high)
+        return (
+            f'<rect class="bar" x="{min(x0, x1):.1f}" y="{min(y0, y1):.1f}" '
+            f'width="{abs(x1 - x0):.1f}" height="{abs(y1 - y0):.1f}" '
+            f'style="fill:{colour(mark.ink)}">{_title(mark.text)}</rect>'
+        )
+
+    @mark.register
+    def _(self, mark: Whisker) -> str:
+        (x, y0), (_, y1) = self.place((mark.x, mark.low)), self.place((mark.x, mark.high))
+        return (
+            f'<path class="whisker" style="stroke:{colour(mark.ink)}" '
+            f'd="M{x:.1f} {y0:.1f}V{y1:.1f}M{x - 3:.1f} {y0:.1f}h6M{x - 3:.1f} {y1:.1f}h6"/>'
+        )
+
+    def axes(self) -> str:
+        """Lines, numbers and words around the drawing."""
+        panel, bottom, right = self.panel, self.bottom, self.right
         parts = []
-        for k, name in enumerate(self.x_names):
-            x, _ = self.place((k, self.y[0]))
+        for k, name in enumerate(panel.x_names):
+            x, _ = self.place((k, panel.y[0]))
             for line, word in enumerate(name.rsplit(" ", 1)):
                 parts.append(
                     f'<text x="{x:.1f}" y="{bottom + 14 + 13 * line}" text-anchor="middle">'
                     f"{html.escape(word)}</text>"
                 )
-        x_ticks = () if self.x_names else self.x_ticks or nice_ticks(*self.x)
+        x_ticks = () if panel.x_names else panel.x_ticks or nice_ticks(*panel.x)
         for value, text in zip(x_ticks, tick_labels(x_ticks), strict=True):
-            x, _ = self.place((value, self.y[0]))
+            x, _ = self.place((value, panel.y[0]))
             parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>')
             parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{text}</text>')
-        y_ticks = nice_ticks(*self.y)
-        for value, text in zip(y_ticks, tick_labels(y_ticks), strict=True):
-            _, y = self.place((self.x[0], value))
-            parts.append(f'<path class="grid" d="M{self._left} {y:.1f}H{right}"/>')
+        for value, text in zip(self.y_ticks, tick_labels(self.y_ticks), strict=True):
+            _, y = self.place((panel.x[0], value))
+            parts.append(f'<path class="grid" d="M{self.left} {y:.1f}H{right}"/>')
             parts.append(
-                f'<text x="{self._left - 5}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+                f'<text x="{self.left - 5}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
             )
-        parts.append(f'<path class="axis" d="M{self._left} {_TOP}V{bottom}H{right}"/>')
-        middle = (self._left + right) / 2
+        parts.append(f'<path class="axis" d="M{self.left} {_TOP}V{bottom}H{right}"/>')
+        middle = (self.left + right) / 2
         parts.append(
             f'<text class="label" x="{middle:.0f}" y="{self.height - 4}" text-anchor="middle">'
-            f"{html.escape(self.x_label)}</text>"
+            f"{html.escape(panel.x_label)}</text>"
         )
         across = (_TOP + bottom) / 2
         parts.append(
             f'<text class="label" transform="translate(11 {across:.0f}) rotate(-90)" '
-            f'text-anchor="middle">{html.escape(self.y_label)}</text>'
+            f'text-anchor="middle">{html.escape(panel.y_label)}</text>'
         )
         return "".join(parts)
+
+
+def _title(text: str) -> str:
+    return f"<title>{html.escape(text)}</title>" if text else ""

@@ -1,0 +1,121 @@
+"""Drawings as data: what stands where. A page and a figure show the same ones."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+Point = tuple[float, float]
+
+_POINTS = 200  # of a curve: more than a screen shows
+
+
+class Line(NamedTuple):
+    """A line through points; it breaks where a value is not finite.
+
+    Attributes:
+        points: from left to right.
+        ink: the name of a loss, or what else has a colour: ``muted``, ``shade``, ``ink``.
+        kind: ``mean``, ``seed``, ``guide`` or ``bound``: how strong it is.
+        dash: 0 is solid; up to 3 tell lines of one ink apart.
+        name: what it shows, for legends and pointers; empty for lines that need no name.
+    """
+
+    points: Sequence[Point]
+    ink: str
+    kind: str = "mean"
+    dash: int = 0
+    name: str = ""
+
+
+class Dot(NamedTuple):
+    """A dot, with a text for those who point at it."""
+
+    point: Point
+    ink: str
+    text: str = ""
+
+
+class Bar(NamedTuple):
+    """A filled rectangle between two corners, with a text for those who point at it."""
+
+    low: Point
+    high: Point
+    ink: str
+    text: str = ""
+
+
+class Whisker(NamedTuple):
+    """A vertical bar of uncertainty."""
+
+    x: float
+    low: float
+    high: float
+    ink: str
+
+
+Mark = Line | Dot | Bar | Whisker
+
+
+@dataclass
+class Panel:
+    """A drawing with two axes.
+
+    Attributes:
+        title: what it shows, in a sentence for those who cannot see it.
+        x: the lowest and highest value of the horizontal axis.
+        y: those of the vertical axis.
+        x_label: under the horizontal axis.
+        y_label: beside the vertical axis.
+        small: whether many of its kind stand side by side.
+        log_x: True for a logarithmic horizontal axis.
+        x_ticks: values to mark, instead of round ones.
+        x_names: words under the horizontal axis at 0, 1, 2, ..., instead of numbers.
+        y_names: words beside the vertical axis, likewise.
+        hover: what the horizontal axis counts, if a pointer shows the values of the named lines.
+        marks: what is drawn, in order.
+    """
+
+    title: str
+    x: Point
+    y: Point
+    x_label: str = ""
+    y_label: str = ""
+    small: bool = False
+    log_x: bool = False
+    x_ticks: Sequence[float] = ()
+    x_names: Sequence[str] = ()
+    y_names: Sequence[str] = ()
+    hover: str = ""
+    marks: list[Mark] = field(default_factory=list)
+
+
+def limits(values: Iterable[float], room: float = 0.06) -> Point:
+    """An axis on which all values lie with some room around them.
+
+    >>> limits([1.0, 2.0, math.nan])
+    (0.94, 2.06)
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return 0.0, 1.0
+    low, high = min(known), max(known)
+    extra = room * (high - low) or abs(high) * 0.05 or 0.05
+    return low - extra, high + extra
+
+
+def most(values: Sequence[float], *, higher: bool = False) -> Point:
+    """An axis from the best value to what most reach: one gone astray must not squeeze the rest."""
+    sign = -1 if higher else 1
+    signed = [sign * value for value in values]
+    return limits((sign * min(signed), sign * float(np.quantile(signed, 0.9))), room=0.08)
+
+
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """All of the points, or evenly spread ones with the last."""
+    n = len(points)
+    if n <= _POINTS:
+        return list(points)
+    return [points[k] for k in sorted({round(i * (n - 1) / (_POINTS - 1)) for i in range(_POINTS)})]
