@@ -98,6 +98,28 @@ class Predictor:
         return 1.0
 
 
+class Trained:
+    """What a loss may ask of whoever trains with it: which examples a batch has.
+
+    A loss that keeps something of each example says `wants_index`; its forward then takes the
+    examples' numbers as ``index``.
+    """
+
+    wants_index: ClassVar[bool] = False
+
+    def remember(self, examples: int, classes: int) -> None:
+        """Make room for what is kept of each example, once before training.
+
+        Args:
+            examples: how many there are to train on; ``index`` numbers them from 0.
+            classes: how many there are.
+        """
+
+    def asked(self, index: Tensor) -> dict[str, Tensor]:
+        """What forward is to be given of the examples' numbers, by name."""
+        return {"index": index} if self.wants_index else {}
+
+
 def _lasting(change: Callable[..., Tensor], *given: object) -> Tensor:
     """What a change makes, such that training can write to it, though it be in inference mode."""
     if torch.compiler.is_compiling():
@@ -106,7 +128,7 @@ def _lasting(change: Callable[..., Tensor], *given: object) -> Tensor:
         return change(*given)
 
 
-class Loss(Predictor, nn.Module):
+class Loss(Predictor, Trained, nn.Module):
     """A loss with the options and inputs of torch.nn.CrossEntropyLoss.
 
     A subclass writes `values`, the loss of each position; one that needs the whole batch, or has

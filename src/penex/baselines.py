@@ -9,7 +9,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from penex.base import NON_NEGATIVE, Legal, Loss, Options, Predictor, Settings
+from penex.base import NON_NEGATIVE, Legal, Loss, Options, Predictor, Settings, Trained
 from penex.targets import Examples
 
 # 1 - p is kept above this: its power has an infinite slope at 0 for gamma below 1.
@@ -19,7 +19,7 @@ _SMALLEST_MISS = 1e-30
 _LOWEST_LOG = -1e9
 
 
-class CrossEntropyLoss(Predictor, nn.CrossEntropyLoss):
+class CrossEntropyLoss(Predictor, Trained, nn.CrossEntropyLoss):
     r"""torch's own cross-entropy, -log softmax(f)_y, with the interface of our losses.
 
     >>> loss = CrossEntropyLoss()

@@ -1,11 +1,16 @@
 """Every loss by its name, with its parameters: the one place that commands, tuning and tables read.
 
-The names are those of the command line and of the records on disk.
+The names are those of the command line and of the records on disk. A loss of one's own is
+``module:Class``, or ``module:ENTRY`` for one with parameters to tune; `register` gives it a name.
 """
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penex.base import Loss
@@ -52,6 +57,8 @@ class Entry:
         parameters: what it is tuned by, if anything.
         ours: True for a loss that is not the paper's, to be marked wherever it appears.
         zero_sum_head: True if the model must end in `penex.conex.ZeroSumHead`.
+        introduced: arguments that came after the first records of this loss, each with the value
+            that is as if it were not there: runs with that value keep their names on disk.
     """
 
     name: str
@@ -61,11 +68,17 @@ class Entry:
     parameters: tuple[Parameter, ...] = ()
     ours: bool = False
     zero_sum_head: bool = False
+    introduced: Mapping[str, float | bool | str | None] = field(default_factory=dict)
 
     @property
     def defaults(self) -> dict[str, float]:
         """The default value of each parameter."""
         return {parameter.name: parameter.default for parameter in self.parameters}
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the loss must know into how many micro-batches a batch is cut."""
+        return "accumulate" in inspect.signature(self.make).parameters
 
 
 _ENTRIES = (
@@ -151,17 +164,58 @@ _ENTRIES = (
 LOSSES: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
+def register(entry: Entry) -> Entry:
+    """Give a loss a name, for the commands and everything else that reads the registry."""
+    if entry.name in LOSSES and LOSSES[entry.name] != entry:
+        raise ValueError(f"There is a loss {entry.name!r} already.")
+    LOSSES[entry.name] = entry
+    return entry
+
+
 def find(name: str) -> Entry:
     """The entry of a loss, or a ValueError that suggests the nearest name.
 
     >>> find("penex").parameters[0].default
     0.1
     """
-    if name not in LOSSES:
-        near = difflib.get_close_matches(str(name), LOSSES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"There is no loss {name!r}.{hint} The losses are {', '.join(LOSSES)}.")
-    return LOSSES[name]
+    if name in LOSSES:
+        return LOSSES[name]
+    if ":" in name:
+        return _own(name)
+    near = difflib.get_close_matches(str(name), LOSSES, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(
+        f"There is no loss {name!r}.{hint} The losses are {', '.join(LOSSES)}, or module:Class."
+    )
+
+
+def _own(name: str) -> Entry:
+    """The entry of a user's loss, module:Class or module:ENTRY."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # python -m has it, a console script has not
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
+        raise ValueError(
+            f"The loss {name!r} cannot be imported: {error!r}. Write module:Class, where Class is "
+            "a penex.base.Loss."
+        ) from error
+    if isinstance(found, Entry):
+        return replace(found, name=name, ours=True)
+    if not (isinstance(found, type) and issubclass(found, Loss)):
+        raise ValueError(f"{name} is no class of losses: it must be a subclass of penex.base.Loss.")
+    meaning = (inspect.getdoc(found) or found.__name__).splitlines()[0]
+    return Entry(name, title(name), found, meaning, ours=True)
+
+
+def title(name: str) -> str:
+    """The name of a loss in tables and figures, though its module be elsewhere.
+
+    >>> title("penex"), title("my_losses:MyLoss")
+    ('PENEX', 'MyLoss')
+    """
+    return LOSSES[name].title if name in LOSSES else name.rpartition(":")[2]
 
 
 def make(name: str, **arguments: Any) -> Loss | CrossEntropyLoss:

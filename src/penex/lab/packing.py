@@ -86,9 +86,10 @@ def _unpackable(runs: list[Run], device: torch.device) -> list[Run]:
     losses: dict[str, dict[str, None]] = {}  # by the reason, each once
     for run in runs:
         if _kind(run) not in known:
+            data = training.data_of(run, device)
             with training.settings(run.recipe, device):
-                learner = training.learner_of(run, training.data_of(run, device), device)
-            known[_kind(run)] = packed.why_not(learner)
+                learner = training.learner_of(run, data, device)
+            known[_kind(run)] = packed.why_not(learner, len(data.classes))
         losses.setdefault(known[_kind(run)], {})[str(run.loss)] = None
     for reason, names in losses.items():
         if reason:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from penex.lab import files
+from penex.lab import files, identity
 from penex.lab.errors import RecordError
 
 FORMAT = 1
@@ -43,19 +43,9 @@ LISTING = "comparison.json"  # which runs make one table
 ATTRIBUTE = "penex"  # under which a study says how it was made
 OBJECTIVE = "cross_entropy"  # of the validation set: what a trial is judged by
 
-Json = dict[str, Any]
+Json = identity.Json
 
 _LARGEST = 1e30  # of a metric: what is beyond it was not measured
-
-
-def config_hash(config: Json) -> str:
-    """Twelve hexadecimal digits that stand for a configuration, whatever its seed.
-
-    >>> config_hash({"a": 1, "seed": 0}) == config_hash({"a": 1, "seed": 1})
-    True
-    """
-    rest = {key: value for key, value in config.items() if key != "seed"}
-    return hashlib.sha256(files.dumps(rest).encode()).hexdigest()[:12]
 
 
 def seal(done: Json) -> str:
@@ -81,8 +71,7 @@ class Record:
     @classmethod
     def of(cls, out: Path, config: Json) -> "Record":
         """The place of a run with this configuration."""
-        loss, digest = config["loss"]["name"], config_hash(config)
-        return cls(out / config["task"] / loss / digest / f"seed-{config['seed']}")
+        return cls(out / identity.folder_of(config))
 
     def __repr__(self) -> str:
         return f"Record({str(self.folder)!r})"

@@ -1,12 +1,13 @@
 """What a run is: a task, a loss, a recipe and a seed."""
 
 import inspect
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from penex import registry
+from penex.lab import identity
 from penex.lab.data.noise import LabelNoise
 from penex.lab.engine.learner import AnyLoss
 from penex.lab.errors import LabError, unknown
@@ -26,6 +27,8 @@ _UNRECORDED = (*_ENGINES, *_OLD, "label_smoothing", "impl", "overwrite_logits") 
 class LossSpec:
     """A loss by its name, with arguments: ``penex``, or ``penex:alpha=0.03,order=listing``.
 
+    One of the user's own is ``module:Class``, or ``module:Class:alpha=0.03``.
+
     Attributes:
         name: the name in the registry.
         arguments: what was given, over the registry's defaults.
@@ -42,6 +45,11 @@ class LossSpec:
         {'alpha': 0.03}
         """
         name, _, rest = text.partition(":")
+        if (
+            rest and "=" not in rest.partition(":")[0]
+        ):  # module:Class, arguments after another colon
+            attribute, _, rest = rest.partition(":")
+            name = f"{name}:{attribute}"
         arguments: dict[str, Value] = {}
         for pair in filter(None, rest.split(",")):
             key, equals, value = (word.strip() for word in pair.partition("="))
@@ -71,7 +79,9 @@ class LossSpec:
         loss = self.make()
         try:
             logits = torch.zeros(2, 3, requires_grad=True)
-            torch.autograd.backward(loss(logits, torch.tensor([0, 1])))
+            both = torch.tensor([0, 1])
+            loss.remember(*logits.shape)
+            torch.autograd.backward(loss(logits, both, **loss.asked(both)))
         except Exception as error:
             raise LabError(f"The loss {self} does not work: {error}") from error
 
@@ -162,11 +172,11 @@ class Run:
             "format": FORMAT,
             "task": self.task.name,
             "data": dict(self.task.identity),
-            "loss": {"name": self.loss.name, "arguments": self.loss.resolved},
+            "loss": identity.of_loss(self.loss.name, self.loss.resolved),
             "model": self.task.model,
             "train_size": self.train_size,
-            "recipe": asdict(self.recipe),
-            **asdict(self.treatment),
+            "recipe": identity.as_recorded(self.recipe),
+            **identity.as_recorded(self.treatment),
             "seed": self.seed,
         }
 

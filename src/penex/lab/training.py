@@ -102,7 +102,8 @@ def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
 
 def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     """The model, freshly initialised by the run's seed, with its loss and optimiser."""
-    head = registry.find(run.loss.name).zero_sum_head
+    entry = registry.find(run.loss.name)
+    head = entry.zero_sum_head
     classes = len(data.classes)
     chance.sow(seeds.derive(run.seed, "initialisation"))
     model = run.task.build(data.shape, classes - 1 if head else classes)
@@ -111,10 +112,12 @@ def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     options: dict[str, Any] = {}
     if run.treatment.class_weights:
         options["weight"] = balanced_weights(data.train.targets, classes)
-    if run.loss.name in ("penex", "unnormalised"):  # their rho moves once a batch
+    if entry.accumulates:  # its rho moves once a batch
         options["accumulate"] = run.recipe.accumulate
+    loss = run.loss.make(**options)
+    loss.remember(len(data.train), classes)
     seed = seeds.derive(run.seed, "dropout")
-    return Learner(model, run.loss.make(**options), run.recipe, device, seed % 2**32)
+    return Learner(model, loss, run.recipe, device, seed % 2**32)
 
 
 def balanced_weights(targets: Tensor, classes: int) -> Tensor:

@@ -23,20 +23,20 @@ _CLOSE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-8}
 _EVALUATED = {"cuda": 65536}  # examples at a time, over all models; elsewhere a sixteenth
 
 
-def check(learner: Learner) -> None:
-    """A CannotPack if a learner cannot be part of a pack; the sentence says why."""
+def check(learner: Learner, classes: int = 3) -> None:
+    """A CannotPack if a learner of so many classes cannot be part of a pack, and why."""
     if learner.recipe.accumulate != 1:
         raise packed_layers.CannotPack("micro-batches are not packed")
     for names in (learner.module.named_parameters, learner.module.named_buffers):
         if len(list(names(remove_duplicate=False))) != len(list(names())):
             raise packed_layers.CannotPack("layers that share weights are not packed")
-    packed_losses.families([learner.loss], learner.device, learner.dtype)
+    packed_losses.families([learner.loss], learner.device, learner.dtype, classes)
 
 
-def why_not(learner: Learner) -> str:
-    """Why a learner cannot be part of a pack; empty if it can."""
+def why_not(learner: Learner, classes: int) -> str:
+    """Why a learner of so many classes cannot be part of a pack; empty if it can."""
     try:
-        check(learner)
+        check(learner, classes)
     except packed_layers.CannotPack as reason:
         return str(reason)
     return ""

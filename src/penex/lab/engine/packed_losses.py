@@ -55,7 +55,6 @@ class Family:
             for name in getattr(first, "statistics", ())
             if name != _WINDOW
         }
-        self.wants_index = bool(getattr(first, "wants_index", False))
         self._stand_in = copy.deepcopy(first).to(device).train()
         self._dtype = dtype
         self._names = *self.numbers, *self.state
@@ -109,7 +108,7 @@ class Family:
             for name, value in own.items():
                 setattr(loss, name, value)
             loss.store = store  # type: ignore[method-assign]
-            return loss(logits, target, **({"index": index} if self.wants_index else {})), moved
+            return loss(logits, target, **loss.asked(index)), moved
 
         gradient, (value, moved) = grad_and_value(loss_of, has_aux=True)(logits)
         return [value, gradient, *(moved[name] for name in self.state)]

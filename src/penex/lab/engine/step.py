@@ -78,7 +78,7 @@ def _forward(
     shares = isinstance(loss, Loss) and loss.shares_batches()
     if not len(own) and not shares:
         return logits.sum() * 0.0, logits
-    value: Tensor = loss(logits, targets)
+    value: Tensor = loss(logits, targets, **loss.asked(own))
     if len(micro) == len(batch) and (shares or ranks.world() == 1):
         return value, logits
     mass = _mass(learner, data, micro if shares else own) / _mass(learner, data, batch)

@@ -6,10 +6,14 @@ from typing import Any
 from penex import registry
 from penex.lab import runs
 from penex.lab.errors import LabError
-from penex.lab.records import Json
+from penex.lab.identity import Json
 from penex.lab.tasks import Task
 
 FORMAT = 1
+
+# How values are suggested, in words that change when that does; studies that do not say used it.
+FIRST_SAMPLER = "TPE, made anew for each number"
+SAMPLER = FIRST_SAMPLER
 
 _MOST_TRIALS = 100_000
 
@@ -55,7 +59,7 @@ class Tuning:
 
     def space(self, loss: str) -> tuple[registry.Parameter, ...]:
         """What is tuned for a loss, and between which edges."""
-        return tuple(self.task.search.get(loss, ()))
+        return tuple(self.task.search.get(loss, registry.find(loss).parameters))
 
     def run(self, loss: str, values: dict[str, float]) -> runs.Run:
         """The run of a trial."""
@@ -70,6 +74,7 @@ class Tuning:
             "task": config["task"],
             "loss": loss,
             "search": {p.name: [p.low, p.high] for p in self.space(loss)},
+            "sampler": SAMPLER,
             "seed": self.seed,
             "batch": self.batch,
             "run": {k: v for k, v in config.items() if k not in ("task", "loss", "seed")},

@@ -8,8 +8,9 @@ from typing import Any
 
 from penex.lab.engine import seeds
 from penex.lab.errors import LabError
+from penex.lab.identity import Json, config_hash
 from penex.lab.records import ATTRIBUTE as ATTRIBUTE
-from penex.lab.records import OBJECTIVE, Json, Record, config_hash
+from penex.lab.records import OBJECTIVE, Record
 from penex.lab.tuning import plan
 from penex.lab.tuning.storage import Storage
 
@@ -85,7 +86,7 @@ def open_study(tuning: plan.Tuning, loss: str, storage: Storage) -> Any:
             f"The study {name!r} in {storage.shown} was not made by penex tune. It is left as it "
             "is: choose another --storage or --out."
         )
-    elif known != ours:
+    elif (known := {"sampler": plan.FIRST_SAMPLER, **known}) != ours:
         raise LabError(
             f"The study {name!r} in {storage.shown} is another one: {_difference(known, ours)}. It "
             "is left as it is: ask for the same, or choose another --storage or --out."
