@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 
 from penex.lab.errors import RecordError
-from penex.lab.records import FORMAT, Json, Record, config_hash, is_number
+from penex.lab.identity import config_hash
+from penex.lab.records import FORMAT, Json, Record, is_number
 from penex.lab.scores import scores_of
 from penex.metrics import METRICS
 
