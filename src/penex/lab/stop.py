@@ -1,9 +1,11 @@
 """Stopping a run cleanly: Ctrl-C, and the SIGTERM of a scheduler."""
 
+import os
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+_STDERR = 2
 
 
 class Stop:
@@ -21,7 +23,9 @@ class Stop:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
+        # Not by print: the signal may have come while sys.stderr was writing, which then refuses.
+        with suppress(OSError):  # nobody reads it any more
+            os.write(_STDERR, b"\nStopping after this step; once more to stop at once.\n")
 
 
 @contextmanager
