@@ -25,8 +25,23 @@ def modules_after(statement: str) -> set[str]:
 
 def test_importing_penex_pulls_in_torch_and_nothing_else() -> None:
     """The time it takes is for benchmarks/imports.py to say."""
-    extra = modules_after("import penex") - modules_after("import torch")
+    extra = modules_after("from penex import *") - modules_after("import torch")
     assert extra == {"penex"}
+
+
+def test_torch_comes_with_the_first_name() -> None:
+    assert "torch" not in modules_after("import penex")
+    assert "torch" in modules_after("import penex; penex.PENEX")
+
+
+def test_every_public_name_is_there() -> None:
+    source = Path(penex.__file__).read_text()
+    assert re.findall(r" as (\w+)$", source, flags=re.MULTILINE) == sorted(
+        penex.__all__, key=lambda name: (name == "PENEX", name)
+    )
+    assert {name: getattr(penex, name) for name in penex.__all__}.keys() <= set(dir(penex))
+    assert penex.base.Loss in penex.PENEX.__mro__  # modules that are not listed, too
+    assert not hasattr(penex, "nonsense")
 
 
 def test_the_version_is_the_packages() -> None:
