@@ -16,45 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from command_line import ONE_THREAD, run, sentence
 from penex import cli
 
 SMALL = ["--losses", "ce", "penex", "--seeds", "2", "--epochs", "2", "--train-size", "50"]
-
-# In a process of its own: the modules named are not there.
-WITHOUT = """
-import sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {names!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Block())
-import importlib.util
-real = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *a: None if name in {names!r} else real(name, *a)
-"""
-
-
-# Tests run side by side, one process a core.
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def run(*arguments: object, code: int = 0) -> None:
-    """Call the command in this process; 0 stands for a return."""
-    words = [str(argument) for argument in arguments]
-    if code == 0:
-        cli.main(words)
-        return
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(words)
-    assert stopped.value.code == code
-
-
-def sentence(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on standard error."""
-    text = capsys.readouterr().err
-    assert text.startswith("penex: ")
-    assert text.count("\n") == 1
-    return text
 
 
 @pytest.fixture(scope="module")
@@ -219,47 +184,6 @@ def test_a_test_set_that_breaks_the_model_is_a_divergence(
 
 
 # What is wrong.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["compare", "digit"], "There is no task 'digit'. Did you mean 'digits'?"),
-        (["compare", "--losses", "focl"], "There is no loss 'focl'. Did you mean 'focal'?"),
-        (["compare", "--losses", "penex:alpha"], "write name:argument=value"),
-        (["compare", "--losses", "penex:alpha=1,alpha=2"], "each argument once"),
-        (["compare", "--losses", "penex:reduction=none"], "has no argument 'reduction' here"),
-        (["compare", "--losses", "ce:label_smoothing=2"], "does not work: label_smoothing must"),
-        (["compare", "--seeds", "9" * 20], "at most 10000"),
-        (["compare", "--batch-size", "9" * 20], "at most 1,000,000"),
-        (["compare", "--device", "meta"], "penex trains on cpu, cuda and mps"),
-        (["compare", "--dtype", "float64", "--autocast", "True"], "choose one of them"),
-        (["compare", "--losses", "penex:alpha=-1"], "alpha must be a finite number above 0"),
-        (["compare", "--losses", "penex:beta=1"], "beta"),
-        (["compare", "--losses", "ce", "ce"], "ce is there twice"),
-        (["compare", "--losses", "penex", "penex:alpha=0.1"], "is there twice"),
-        (["compare", "--losses", "penex", "penex:ema=0.1"], "is there twice"),
-        (["compare", "--seeds", "0"], "at least 1 seed"),
-        (["compare", "--train-size", "5000"], "There are 900 examples to train on"),
-        (["compare", "--epochs", "0"], "epochs must be at least 1"),
-        (["compare", "--device", "abacus"], "The device 'abacus' cannot be used here"),
-        (["compare", "--track", "tensorbord"], "Did you mean 'tensorboard'?"),
-        (["train", "digits", "--loss", "pennex"], "Did you mean 'penex'?"),
-        (["train", "digits", "--loss", "ce", "--seed", "-1"], "A seed must be at least 0"),
-        (["compare", "--save-seconds", "nan"], "save_seconds must be a number of at least 0"),
-    ],
-)
-def test_a_wrong_word_is_one_sentence(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(*arguments, "--out", tmp_path / "out", code=2)
-    assert words in sentence(capsys)
-    assert not list(tmp_path.rglob("done.json"))
-
-
-@pytest.mark.parametrize("arguments", [["--epochs", "x"], ["--optimizer", "lion"], ["--nonsense"]])
-def test_a_wrong_option_exits_with_2(arguments: list[str]) -> None:
-    run("compare", *arguments, code=2)
 
 
 def harmed(path: Path, **changes: Any) -> None:
@@ -448,21 +372,6 @@ def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
     assert not (tmp_path / "digits" / "train_size.png").exists()
 
 
-def test_output_that_cannot_show_our_signs_or_ends_early(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m penex compare {' '.join(SMALL)} --out {tmp_path}"
-    for tail, code in (("", 0), (" | true; exit ${PIPESTATUS[0]}", 0)):
-        done = subprocess.run(
-            ["bash", "-c", command + tail],
-            capture_output=True,
-            text=True,
-            env={**ONE_THREAD, "PYTHONIOENCODING": "ascii"},
-        )
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        assert "Error" not in done.stderr
-    assert (tmp_path / "digits" / "summary.png").exists()
-
-
 # Stopping.
 
 
@@ -475,6 +384,7 @@ def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signa
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ONE_THREAD
     )
     assert process.stderr is not None
+    assert process.stderr.readline() == "digits: 2 runs (2 losses, 1 seed) on cpu.\n"
     assert process.stderr.readline().startswith("[1/2] digits ce")
     process.send_signal(number)
     text = process.communicate(timeout=120)[1]
@@ -493,59 +403,6 @@ def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signa
 
 
 # What is installed.
-
-
-def blocked(*names: str, code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(names=names) + code], capture_output=True, text=True
-    )
-
-
-def test_the_command_without_the_laboratory_is_one_sentence() -> None:
-    done = blocked(
-        "tyro", "rich", code="import runpy; runpy.run_module('penex', run_name='__main__')"
-    )
-    assert done.returncode == 2
-    assert done.stderr == (
-        "penex: The command line needs the laboratory (rich, tyro missing): "
-        "pip install 'penex[lab]'.\n"
-    )
-
-
-def test_the_laboratory_imports_with_torch_numpy_and_pillow_alone() -> None:
-    code = """
-import importlib, pkgutil, penex.lab
-names = {m.name for m in pkgutil.walk_packages(penex.lab.__path__, "penex.lab.")}
-names -= {"penex.lab.engine.packed_conv", "penex.lab.engine.conv_kernels"}  # Triton, for a GPU
-for name in names:
-    importlib.import_module(name)
-print(len(names))
-"""
-    others = ("jinja2", "matplotlib", "optuna", "pandas", "rich", "safetensors", "scienceplots",
-              "scipy", "sklearn", "transformers", "triton", "tyro")  # fmt: skip
-    done = blocked(*others, code=code)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 20
-
-
-def test_digits_without_scikit_learn_says_what_to_install() -> None:
-    done = blocked("sklearn", code="from penex import cli; cli.main(['compare', '--seeds', '1'])")
-    assert done.returncode == 2
-    assert "The task digits needs scikit-learn: pip install scikit-learn" in done.stderr
-
-
-def test_doctor_names_what_there_is_and_what_is_missing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from penex.lab import environment
-
-    found = environment.version
-    monkeypatch.setattr(environment, "version", lambda n: None if n == "matplotlib" else found(n))
-    run("doctor")
-    text = capsys.readouterr().out
-    for word in ("torch ", "CUDA ", "--device auto takes", "safetensors"):
-        assert word in text
-    assert "matplotlib   missing    compare: figures: pip install 'penex[lab]'" in text
 
 
 def test_the_installed_command_is_there() -> None:

@@ -55,7 +55,7 @@ def test_torchrun_trains_and_resumes_a_run(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         texts.append(done)
     assert texts[0].stdout.count("Record: ") == 1
-    assert "1 of 1 runs were there already" in texts[1].stderr
+    assert "1 of 1 run was there already" in texts[1].stderr
     numbers = [
         json.loads(next((tmp_path / name).glob("**/done.json")).read_text())["test"]
         for name in ("one", "two")

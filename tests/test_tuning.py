@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from penex import cli
+from penex.cli.parsing import call_of
 from penex.lab import runs, tasks, tuning
 from penex.lab.compare import FIVE, Comparison
 from penex.lab.errors import Interrupted, LabError
@@ -295,7 +297,13 @@ def test_the_page_has_every_study_of_the_task(tmp_path: Path) -> None:
 def test_several_processes_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in (
+        ("RANK", "0"),
+        ("WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "a"),
+        ("MASTER_PORT", "1"),
+    ):
+        monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         run("tune", "--loss", "penex")
     assert "without torchrun" in capsys.readouterr().err
@@ -419,6 +427,10 @@ def test_tune_then_compare_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr()
     assert "PENEX: best alpha" in said.out
     assert "penex: 2 of 4 trials, 2 running; best so far alpha" in said.err
+    command = said.out.rpartition("To compare the losses at these values: ")[2]
+    asked = "penex compare --tuned --epochs 1 --train-size 40 --out"
+    assert shlex.split(command) == [*asked.split(), str(tmp_path)]
+    call_of(cli.COMMANDS, shlex.split(command)[1:])  # it can be given as it is
     page = (tmp_path / "digits" / "tuning.html").read_text()
     assert "Tuning on digits" in page
     assert page.count("<tr>") == 2 * (4 + 1)
@@ -549,7 +561,7 @@ def test_without_optuna_there_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(LabError, match=r"pip install 'penex\[tune\]'"):
+    with pytest.raises(LabError, match=r"pip install '\.\[tune\]'"):
         open_storage(None, tmp_path)
 
 

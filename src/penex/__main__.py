@@ -1,24 +1,69 @@
-"""The `penex` command, and `python -m penex`, the form that torchrun takes."""
+"""The `penex` command, and `python -m penex`, the form that torchrun takes.
+
+What is here works before torch is imported, which takes seconds: the version, Ctrl-C, what is
+missing, and output that nobody reads any more.
+"""
 
 import importlib.util
 import sys
+import traceback
+
+import penex
+from penex.installing import install
+from penex.streams import outlive_readers
 
 _NEEDED = ("numpy", "rich", "safetensors", "tyro")
+_NO_LOCKS = (
+    "The laboratory locks what it writes with fcntl, which this system does not have: use Linux, "
+    "macOS or WSL. The losses work here: import penex."
+)
+_INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line, or say in one sentence what it needs."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        print(
-            f"penex: The command line needs the laboratory ({', '.join(missing)} missing): "
-            "pip install 'penex[lab]'.",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    from penex import cli
+    outlive_readers()
+    try:
+        _run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command line could take it
+        print("\nStopped.", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
+    except Exception:  # a fault of ours: all of it, but no password
+        from penex.lab.sentences import without_password
 
+        print(without_password(traceback.format_exc(), sys.argv), end="", file=sys.stderr)
+        sys.exit(1)
+
+
+def _run(words: list[str]) -> None:
+    if words[:1] == ["--version"]:
+        print(f"penex {penex.__version__}")
+        return
+    if words == ["doctor"]:  # it works without all that it looks for
+        from penex.report import health
+
+        print(health.report())
+        return
+    if lacking := _lacking():
+        print(f"penex: {lacking} `penex doctor` says what is there.", file=sys.stderr)
+        sys.exit(2)
+    try:
+        from penex import cli
+    except ModuleNotFoundError as error:
+        if error.name != "fcntl":
+            raise
+        print(f"penex: {_NO_LOCKS}", file=sys.stderr)
+        sys.exit(2)
     cli.main()
+
+
+def _lacking() -> str:
+    """What the laboratory cannot do without, in a sentence; empty if all is there."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    names = ", ".join(missing)
+    return f"The command line needs the laboratory ({names} missing): {install('lab')}."
 
 
 if __name__ == "__main__":

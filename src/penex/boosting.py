@@ -5,9 +5,7 @@ from typing import Any
 try:
     from sklearn.ensemble import AdaBoostClassifier
 except ImportError as error:
-    raise ImportError(
-        "penex.boosting needs scikit-learn: pip install 'penex[lab]', or pip install scikit-learn."
-    ) from error
+    raise ImportError("penex.boosting needs scikit-learn: pip install scikit-learn.") from error
 
 
 class SAMMEClassifier(AdaBoostClassifier):  # type: ignore[misc]

@@ -1,15 +1,12 @@
 """The command line: one function a command; it parses, calls and prints."""
 
-import io
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import tyro
+from collections.abc import Sequence
 
 from penex.cli import training
 from penex.cli.benchmarking import bench
 from penex.cli.caching import cache
+from penex.cli.parsing import Command, call_of
 from penex.cli.reading import data
 from penex.cli.reporting import report
 from penex.cli.reproducing import reproduce
@@ -26,7 +23,7 @@ def doctor() -> None:
     print(health.report())
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {
+COMMANDS: dict[str, Command] = {
     "compare": compare,
     "train": train,
     "tune": tune,
@@ -44,14 +41,5 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """The `penex` command."""
     training.given[:] = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our signs is no error
-    with told(training.command_line):
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="penex",
-            description="A laboratory for losses: PENEX and what it is judged against.",
-            args=arguments,
-            config=(tyro.conf.OmitArgPrefixes,),
-        )
+    with told(training.command_line, training.given):
+        call_of(COMMANDS, training.given)()

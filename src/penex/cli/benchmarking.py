@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from penex.cli import training
 from penex.cli.options import hinted
 from penex.lab.errors import LabError
+from penex.lab.sentences import count
 
 
 def bench(
@@ -29,10 +30,10 @@ def bench(
 
     Args:
         sizes: rows x classes of the logits, like 64x10 4096x1000.
-        seconds: for each loss, size and pass.
+        seconds: how long to time each loss, size and pass.
         dtype: of the logits; auto is bfloat16 on a GPU and float32 elsewhere.
-        device: auto, cpu, cuda, cuda:1, ...
-        threads: of the CPU.
+        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
+        threads: how many of the CPU to use.
         compiled: time torch.compile's cross-entropy too; its first call takes half a minute.
         step: time a whole training step of the paper's network too.
         out: the folder for bench.json and the picture.
@@ -54,7 +55,7 @@ def bench(
     kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype
     with benching.threads(threads):
         facts = {**environment.describe(where), "dtype": kind}
-        print(f"{facts['device']}, torch {facts['torch']}, {kind}, {threads} threads\n")
+        print(f"{facts['device']}, torch {facts['torch']}, {kind}, {count(threads, 'thread')}\n")
         rows = benching.measure(
             chosen,
             where,

@@ -15,6 +15,38 @@ if TYPE_CHECKING:
     from penex.lab.tasks import Task
 
 
+def separated(losses: tuple[str, ...]) -> tuple[str, ...]:
+    """The losses of --losses or --loss; a LabError if commas stand between them.
+
+    >>> separated(("ce", "penex:alpha=0.1,order=listing"))
+    ('ce', 'penex:alpha=0.1,order=listing')
+    """
+    for text in losses:
+        if "," in text.partition(":")[0]:
+            words = " ".join(filter(None, text.split(",")))
+            raise LabError(f"Losses are separated by spaces, as in {words}; got {text!r}.")
+    return losses
+
+
+def words_of(options: object) -> list[str]:
+    """The words of a command line that give these options: those that are not as usual.
+
+    Args:
+        options: a dataclass of options.
+
+    >>> words_of(Changes(epochs=3, autocast=True))
+    ['--epochs', '3', '--autocast', 'True']
+    """
+    assert dataclasses.is_dataclass(options)
+    found: list[str] = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            flag = f"--{field.name.replace('_', '-')}"
+            found += [flag] if field.type is bool else [flag, str(value)]
+    return found
+
+
 def hinted(metavar: str, hint: str = "") -> Any:
     """An option shown with this word, and this hint instead of its default."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint)
@@ -32,15 +64,15 @@ class Changes:
     Attributes:
         epochs: passes over the training data.
         lr: learning rate.
-        optimizer: how the parameters move.
+        optimizer: which one.
         batch_size: examples a step.
-        schedule: of the learning rate; cosine and linear fall to 0.
-        warmup_epochs: how long the learning rate rises.
+        schedule: how the learning rate changes; cosine and linear fall to 0.
+        warmup_epochs: for how many epochs the learning rate rises at the start.
         clip: largest norm of the gradient; inf for no limit.
-        accumulate: micro-batches a step, to save memory.
-        weight_decay: of the parameters.
-        momentum: of sgd.
-        matmul_precision: of float32 matrix products.
+        accumulate: how many micro-batches to cut a batch into, to save memory.
+        weight_decay: how strongly the parameters are drawn to 0.
+        momentum: of sgd alone.
+        matmul_precision: of float32 products, as torch.set_float32_matmul_precision takes it.
         autocast: train the model in bfloat16 where that is safe.
         dtype: of the parameters.
     """
@@ -77,7 +109,7 @@ class DataOptions:
         allow_large: take a compressed file though it becomes much larger.
         model: cnn, resnet18, mlp, or your own as module:factory, called with the shape of an input
             and the number of classes.
-        label_noise: the share of labels to make wrong on purpose.
+        label_noise: the share of labels to make wrong on purpose: 0.1 is a tenth.
         noise_kind: flip draws another class, in training only; resample draws any class, in
             training and validation.
         class_weights: balanced makes rare classes count as much as common ones.
@@ -128,8 +160,9 @@ class DataOptions:
 UNCHANGED = Changes()
 NO_DATA = DataOptions()
 
-Recipe = Annotated[Changes, tyro.conf.arg(name="")]
-OwnData = Annotated[DataOptions, tyro.conf.arg(name="")]
+# The names are those of their groups in the help; the options have no prefix.
+Recipe = Annotated[Changes, tyro.conf.arg(name="recipe")]
+OwnData = Annotated[DataOptions, tyro.conf.arg(name="data")]
 TaskName = Annotated[
     str | None, tyro.conf.Positional, hinted("[TASK]", "(default: digits, unless --data)")
 ]

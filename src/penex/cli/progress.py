@@ -10,14 +10,13 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from penex.lab.errors import writes
 from penex.lab.records import Json, Record
 from penex.lab.runs import Run
+from penex.lab.sentences import count, visible
 from penex.lab.session import Lines, Silent, Watcher, name_of
-from penex.report.plain import count, visible
 
 
 class Bars(Silent):
@@ -30,7 +29,6 @@ class Bars(Silent):
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
@@ -64,7 +62,8 @@ class Bars(Silent):
         )
 
     def epoch(self, run: Run, line: Json) -> None:
-        """Move the run's bar."""
+        """Move the run's bar; say how long all of them take."""
+        self.progress.update(self.runs, note=self.pace.words())
         note = f"validation accuracy {line['validation']['accuracy']:.4f}"
         self.progress.update(self.epochs, completed=line["epoch"], note=note)
 

@@ -12,6 +12,7 @@ import tyro
 
 from penex.cli.options import hinted
 from penex.lab.errors import LabError, writes
+from penex.lab.sentences import count, visible
 
 if TYPE_CHECKING:
     from penex.cli.options import DataOptions
@@ -86,7 +87,8 @@ def _check(path: Path, image_size: int | None, label_column: str | None, allow_l
     task, collection = _own(path, image_size, label_column, None, allow_large)
     shape = tuple(collection.train.inputs.shape[1:])
     kind = str(collection.train.inputs.dtype).removeprefix("torch.")
-    print(f"{path}: {collection.facts['source']}, {len(collection.classes)} classes")
+    classes = count(len(collection.classes), "class", "classes")
+    print(f"{visible(str(path))}: {collection.facts['source']}, {classes}")
     print(f"inputs of shape {shape}, {kind}", end="")
     print(
         f"; shorter sides of the files {collection.facts['sides']}"
@@ -95,7 +97,7 @@ def _check(path: Path, image_size: int | None, label_column: str | None, allow_l
     )
     _print_counts(collection)
     for sentence in collection.notes:
-        print(f"- {sentence}")
+        print(f"- {visible(sentence)}")
     made = split(collection, 0, task.train_size, val=task.val, test=task.test)
     shares = [
         f"{verb} on {len(part)} ({'as it came' if name in collection.parts else 'by seed'})"
@@ -120,7 +122,7 @@ def _check_texts(folder: Path) -> None:
         f"{folder}: texts, {len(set(found.labels))} classes, {len(found.texts)} different articles"
     )
     for label in sorted(set(found.labels)):
-        print(f"  {label:30} {found.labels.count(label)}")
+        print(f"  {visible(label):30} {found.labels.count(label)}")
     if found.copies:
         print(f"- {found.copies} articles are exact copies of others, and left out.")
 
@@ -136,7 +138,7 @@ def _print_counts(collection: "Collection") -> None:
     totals = "  ".join(f"{name} {sum(count)}" for name, count in counts.items())
     print(f"  {'(all)':30} {totals}")
     for k, label in enumerate(collection.classes[:_MANY]):
-        print(f"  {label:30} " + "  ".join(f"{name} {c[k]}" for name, c in counts.items()))
+        print(f"  {visible(label):30} " + "  ".join(f"{name} {c[k]}" for name, c in counts.items()))
     if len(collection.classes) > _MANY:
         print(f"  and {len(collection.classes) - _MANY} classes more")
 
@@ -149,7 +151,7 @@ def own_task(options: "DataOptions") -> "Task":
     )
     if writes():
         for note in collection.notes:
-            print(note, file=sys.stderr)
+            print(visible(note), file=sys.stderr)
     return task
 
 

@@ -11,7 +11,7 @@ from penex.lab.records import LISTING
 
 
 def report(
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR]")],
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, hinted("DIR [DIR]", "(required)")],
     /,
     to: Annotated[Path | None, hinted("FILE")] = None,
 ) -> None:

@@ -19,11 +19,13 @@ from penex.cli.options import (
     TaskName,
     Tracker,
     hinted,
+    separated,
 )
 from penex.lab.compare import FIVE, Comparison
 from penex.lab.errors import LabError, writes
+from penex.lab.processes import launched
+from penex.lab.sentences import without_password
 from penex.lab.session import open_session, pack_size
-from penex.lab.tuning.storage import without_password
 from penex.paper.printed import authors_of
 
 if TYPE_CHECKING:
@@ -53,24 +55,26 @@ def compare(
     page, tables (Markdown, LaTeX, CSV) and figures (PNG, SVG) lie in OUT/TASK.
 
     Args:
-        task: what to train on.
-        losses: names from the registry, with arguments if you like: penex:alpha=0.03.
+        task: what to train on: digits, which comes with penex, or cifar10, cifar100, pathmnist, ...
+        losses: what to compare, with arguments if you like: ce penex:alpha=0.03 focal:gamma=1.
         seeds: how many; each decides initialisation, split, order and dropout.
         train_size: how many training examples; several numbers repeat the comparison for each.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        out: the folder for records.
-        save_seconds: how often to save a checkpoint while training.
+        out: the folder for all that is written.
+        save_seconds: how often to save a checkpoint, from which a stopped run goes on.
         track: also log to tensorboard or wandb.
-        pack: how many models to train at once: a number, off, or auto for what pays.
+        pack: how many models to train side by side as one, which is faster for small ones: a
+            number, off, or auto for what pays.
         tuned: give each loss the best value of its study (penex tune), else the authors', else the
             default, and say which.
         storage: where the studies are, for --tuned.
-        own: data.
-        recipe: changes.
+        own: data of your own, and what is done to data.
+        recipe: how to train, where the task's own recipe is not what you want.
     """
     from penex.cli import progress
     from penex.lab.compare import compare as carry_out
 
+    losses = separated(losses)
     chosen = own.task(task)
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
@@ -84,7 +88,7 @@ def compare(
     planned = comparison.runs()
     began = time.monotonic()
     watch = progress.watcher(len(planned))
-    with open_session(watch, device, out, save_seconds, track) as session:
+    with open_session(watch, device, out, save_seconds, track, planned) as session:
         listing = carry_out(
             comparison,
             out,
@@ -115,16 +119,16 @@ def train(
     """Train one run, or what is left of it, and print its metrics.
 
     Args:
-        task: what to train on.
-        loss: a name from the registry, with arguments if you like: penex:alpha=0.03.
+        task: what to train on: digits, which comes with penex, or cifar10, cifar100, pathmnist, ...
+        loss: what to minimise, with arguments if you like: penex:alpha=0.03.
         seed: decides initialisation, split, order and dropout.
         train_size: how many training examples; the task's own number unless given.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        out: the folder for records.
-        save_seconds: how often to save a checkpoint while training.
+        out: the folder for all that is written.
+        save_seconds: how often to save a checkpoint, from which a stopped run goes on.
         track: also log to tensorboard or wandb.
-        own: data.
-        recipe: changes.
+        own: data of your own, and what is done to data.
+        recipe: how to train, where the task's own recipe is not what you want.
     """
     from penex.cli import progress
     from penex.lab import runs, training
@@ -133,7 +137,8 @@ def train(
     spec = runs.LossSpec.parse(loss)
     chosen = own.task(task)
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
-    with open_session(progress.watcher(1), device, out, save_seconds, track) as session:
+    watch = progress.watcher(1)
+    with open_session(watch, device, out, save_seconds, track, [run]) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)
         session.done(run, record, reused)
@@ -166,7 +171,7 @@ given: list[str] = []  # the words after penex; main sets them
 def command_line() -> str:
     """The command as the user gave it, without passwords."""
     start = ["penex"]
-    if "LOCAL_WORLD_SIZE" in os.environ:
+    if launched() and "LOCAL_WORLD_SIZE" in os.environ:
         start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "-m", "penex"]
     words = [without_password(word) for word in given]
     for k, word in enumerate(words):

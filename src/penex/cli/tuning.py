@@ -1,11 +1,24 @@
 """penex tune."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from penex.cli import training
-from penex.cli.options import NO_DATA, UNCHANGED, OwnData, Recipe, Size, TaskName, hinted
+from penex.cli.options import (
+    NO_DATA,
+    UNCHANGED,
+    OwnData,
+    Recipe,
+    Size,
+    TaskName,
+    hinted,
+    separated,
+    words_of,
+)
+from penex.lab.compare import FIVE
+from penex.lab.sentences import without_password
 from penex.lab.tuning.plan import Tuning
 from penex.paper import studies
 
@@ -36,8 +49,8 @@ def tune(
     study that was stopped or killed goes on. The page and a record of every trial lie in OUT/TASK.
 
     Args:
-        task: what to train on.
-        loss: names from the registry; several are tuned side by side.
+        task: what to train on: digits, which comes with penex, or cifar10, cifar100, pathmnist, ...
+        loss: what to tune, by name; several are tuned side by side.
         all: tune every loss of the paper's table that has a parameter.
         trials: how many for each loss.
         batch: how many trials are suggested, trained and told together; another number is another
@@ -47,14 +60,15 @@ def tune(
             time.
         train_size: how many training examples.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        out: the folder for records.
+        out: the folder for all that is written.
         slim: a folder for the journal and the small form of each study's best and worst trial,
             which are written after every batch.
         minutes: stop after that long; the same command goes on.
-        save_seconds: how often to save a checkpoint while training.
-        pack: how many models to train at once: a number, off, or auto for what pays.
-        own: data.
-        recipe: changes.
+        save_seconds: how often to save a checkpoint, from which a stopped run goes on.
+        pack: how many models to train side by side as one, which is faster for small ones: a
+            number, off, or auto for what pays.
+        own: data of your own, and what is done to data.
+        recipe: how to train, where the task's own recipe is not what you want.
     """
     from penex.cli import progress
 
@@ -69,9 +83,25 @@ def tune(
         save_seconds,
         pack,
     )
-    losses = studies.losses_of(loss, all)
+    losses = studies.losses_of(separated(loss), all)
     chosen = own.task(task)
     treatment = own.treatment(chosen)
-    studies.tune(
-        Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment), way
-    )
+    what = Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment)
+    if studies.tune(what, way):
+        options = [*words_of(own), *words_of(recipe)]
+        options += ["--train-size", str(train_size)] if train_size is not None else []
+        command = _compare(task, losses, storage, out, options)
+        print(f"To compare the losses at these values: {command}")
+
+
+def _compare(
+    task: str | None, losses: tuple[str, ...], storage: str | None, out: Path, options: list[str]
+) -> str:
+    """The command that compares what was tuned, on the same data and with the same recipe."""
+    words = ["penex", "compare", *([task] if task else []), "--tuned"]
+    if not set(losses) <= set(FIVE):
+        words += ["--losses", "ce", *losses]
+    words += options
+    words += ["--storage", without_password(storage)] if storage is not None else []
+    words += ["--out", str(out)] if out != Path("runs") else []
+    return shlex.join(words)

@@ -11,6 +11,7 @@ import tyro
 
 from penex.cli.options import hinted
 from penex.lab.errors import LabError
+from penex.lab.sentences import visible
 
 if TYPE_CHECKING:
     from penex.lab.models.exported import Exported
@@ -56,7 +57,7 @@ def predict(
 
     def skip(item: raw.Item) -> None:
         skipped.append(item._replace(value=""))
-        print(f"skipped {item.file}: {item.value}", file=sys.stderr)
+        print(visible(f"skipped {item.file}: {item.value}"), file=sys.stderr)
 
     paths = raw.files_in(files)
     with _progress(len(paths), shown=to is not None or not sys.stdout.isatty()) as tick:

@@ -1,1 +1,1 @@
-"""The laboratory: it trains models with several losses and keeps what happened (penex[lab])."""
+"""The laboratory: it trains models with several losses and keeps what happened (the extra lab)."""

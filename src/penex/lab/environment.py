@@ -4,7 +4,7 @@ import functools
 import importlib.metadata
 import os
 import platform
-import resource
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +15,19 @@ import torch
 import penex
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
+from penex.lab.sentences import count
 
 _LIBRARIES = ("numpy", "safetensors", "scikit-learn")
 
 
 def device_of(name: str) -> torch.device:
     """The device of a name; ``auto`` is the first that is there of CUDA, MPS and CPU."""
+    if not re.fullmatch(r"auto|(cpu|cuda|mps)(:\d+)?", name):
+        meant = " Did you mean cuda?" if name.lower().startswith("gpu") else ""
+        raise LabError(
+            f"There is no device {name!r}.{meant} penex trains on cpu, cuda, cuda:1, mps, or auto, "
+            "the best one there is."
+        )
     if name == "auto":
         name = "cpu"
         if torch.cuda.is_available():
@@ -29,8 +36,6 @@ def device_of(name: str) -> torch.device:
             name = "mps"
     try:
         device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError("penex trains on cpu, cuda and mps")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
@@ -66,11 +71,11 @@ def cpu_name() -> str:
     name = platform.processor() or platform.machine()
     facts = Path("/proc/cpuinfo")
     if facts.exists():
-        for line in facts.read_text().splitlines():
+        for line in facts.read_text(errors="replace").splitlines():
             if line.startswith("model name"):
                 name = line.split(":", 1)[1].strip()
                 break
-    return f"{name}, {cores()} cores"
+    return f"{name}, {count(cores(), 'core')}"
 
 
 def cores() -> int:
@@ -111,6 +116,8 @@ def peak_memory(device: torch.device) -> int:
     """The most bytes in use so far: of the GPU if there is one, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    import resource  # not on Windows, where `penex doctor` works all the same
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -119,7 +126,7 @@ def free_memory() -> int:
     """Bytes of main memory that a program may still take, as far as the system says."""
     facts = Path("/proc/meminfo")
     if facts.exists():
-        for line in facts.read_text().splitlines():
+        for line in facts.read_text(errors="replace").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -4,8 +4,11 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
+
+from penex.lab.processes import launched
+from penex.lab.sentences import visible, without_password
 
 _INTERRUPTED = 130
 
@@ -36,26 +39,29 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
 
 def writes() -> bool:
     """Whether this process is the one that prints and writes: torchrun starts several."""
-    return os.environ.get("RANK", "0") == "0"
+    return not launched() or os.environ["RANK"] == "0"
 
 
 @contextlib.contextmanager
-def told(command: Callable[[], str]) -> Iterator[None]:
+def told(command: Callable[[], str], words: Sequence[str] = ()) -> Iterator[None]:
     """End a command that cannot go on with a sentence and an exit code.
 
     Args:
         command: () -> the command, as the user gave it.
+        words: what the user gave; a password among it is hidden.
     """
+
+    def shown(text: object) -> str:
+        return visible(without_password(str(text), words))
+
     try:
         yield
     except LabError as error:
-        _end(2, f"penex: {error}")
-    except BrokenPipeError:  # a reader like head had enough; every file is written by now
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end(2, f"penex: {shown(error)}")
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         what = error.strerror or error
-        _end(2, f"penex: Cannot read or write{where}: {what}. What is there is kept.")
+        _end(2, f"penex: Cannot read or write{shown(where)}: {what}. What is there is kept.")
     except Interrupted:
         _end(_INTERRUPTED, f"Stopped. To go on: {command()}")
     except KeyboardInterrupt:

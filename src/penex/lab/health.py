@@ -1,10 +1,13 @@
 """What is installed, what is not, and what that means for which command."""
 
+import importlib.util
 import shutil
 
 import torch
 
+from penex.installing import install
 from penex.lab import environment
+from penex.lab.sentences import count
 
 # (package, what for, extra)
 _PARTS = (
@@ -34,11 +37,12 @@ def report() -> str:
         + (f" ({here['revision'][:12]})" if here["revision"] else ""),
         f"python       {here['python']} on {here['platform']}",
         f"torch        {here['torch']}",
-        f"CPU          {here['device']}, {here['threads']} threads in use",
+        f"CPU          {here['device']}, {count(here['threads'], 'thread')} in use",
         f"CUDA         {_cuda()}",
         f"MPS          {'yes' if torch.backends.mps.is_available() else 'no'}",
         f"--device auto takes {environment.device_of('auto')}",
         f"free disk    {shutil.disk_usage('.').free / 2**30:.1f} GiB here",
+        f"file locks   {_locks()}",
         "",
     ]
     for package, purpose, extra in _PARTS:
@@ -46,10 +50,16 @@ def report() -> str:
         if version is not None:
             lines.append(f"{package:12} {version:10} {purpose}")
         else:
-            how = f"pip install 'penex[{extra}]'" if extra else f"pip install {package}"
+            how = install(extra) if extra else f"pip install {package}"
             needed = "missing" if extra == "lab" else "not there"
             lines.append(f"{package:12} {needed:10} {purpose}: {how}")
     return "\n".join(lines)
+
+
+def _locks() -> str:
+    if importlib.util.find_spec("fcntl") is None:
+        return "no (fcntl is missing): nothing can be trained here; the losses work"
+    return "yes"
 
 
 def _cuda() -> str:

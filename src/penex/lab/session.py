@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TextIO
@@ -12,8 +12,11 @@ import torch
 from penex.lab import environment
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
+from penex.lab.pace import Pace
+from penex.lab.processes import half_launched
 from penex.lab.records import Json, Record
 from penex.lab.runs import Run
+from penex.lab.sentences import count, visible
 from penex.lab.sinks import Tracker
 from penex.lab.stop import stoppable
 from penex.lab.training import Hooks
@@ -23,7 +26,9 @@ _MOST_PACKED = 1000
 
 
 class Watcher(Protocol):
-    """Someone who is told how a set of runs goes on."""
+    """Someone who is told how a set of runs goes on; the pace says how long it takes."""
+
+    pace: Pace
 
     def __enter__(self) -> Self: ...
 
@@ -49,6 +54,8 @@ class Watcher(Protocol):
 
 class Silent:
     """The watcher of the processes that do not write."""
+
+    pace = Pace(())
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +86,8 @@ class Lines(Silent):
 
     def __exit__(self, *_: object) -> None:
         if self.reused:
-            self.say(f"{self.reused} of {self.total} runs were there already.")
+            were = "was" if self.reused == 1 else "were"
+            self.say(f"{self.reused} of {count(self.total, 'run')} {were} there already.")
 
     def begin(self, run: Run, epochs: int) -> None:
         """Say that a run is resumed."""
@@ -94,7 +102,8 @@ class Lines(Silent):
         if time.monotonic() - self.spoke >= _LINE_SECONDS:
             together = f", {self.training} runs packed" if self.training > 1 else ""
             place = f"[{self.number + 1}/{self.total}]"
-            self.say(f"{place} {name_of(run)}{together}: {_progress(run, line)}")
+            left = f", {text}" if (text := self.pace.words()) else ""
+            self.say(f"{place} {name_of(run)}{together}: {_progress(run, line)}{left}")
 
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Say how a run ended, if it was trained now."""
@@ -107,8 +116,17 @@ class Lines(Silent):
 
     def say(self, text: str) -> None:
         """Say it in a line of its own."""
-        print(text, file=self.file, flush=True)
+        print(visible(text), file=self.file, flush=True)
         self.spoke = time.monotonic()
+
+
+def _plan(planned: Sequence[Run]) -> str:
+    """What is to be trained, in words."""
+    losses = len({str(run.loss) for run in planned})
+    seeds, sizes = ({getattr(run, name) for run in planned} for name in ("seed", "train_size"))
+    parts = [count(losses, "loss", "losses"), count(len(seeds), "seed")]
+    parts += [count(len(sizes), "training size")] if len(sizes) > 1 else []
+    return f"{planned[0].task.name}: {count(len(planned), 'run')} ({', '.join(parts)})"
 
 
 def name_of(run: Run) -> str:
@@ -151,22 +169,46 @@ class Session(NamedTuple):
 
 @contextlib.contextmanager
 def open_session(
-    watcher: Watcher, device: str, out: Path, save_seconds: float, track: str | None = None
+    watcher: Watcher,
+    device: str,
+    out: Path,
+    save_seconds: float,
+    track: str | None = None,
+    planned: Sequence[Run] = (),
 ) -> Iterator[Session]:
-    """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C."""
+    """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C.
+
+    Args:
+        watcher: who is told.
+        device: by its name.
+        out: the folder for records.
+        save_seconds: how often to save a checkpoint.
+        track: where else to log, if anywhere.
+        planned: the runs, if they are known before: how long they take is said then.
+    """
     tracker = Tracker(track, out)
     place = environment.device_of(device)
+    watcher.pace = pace = Pace(planned)
+    begun = False
 
     def begin(run: Run, epochs: int) -> None:
+        nonlocal begun
+        if not begun and len(planned) > 1:
+            watch.say(f"{_plan(planned)} on {place}.")
+        begun = True
+        pace.begin(run, epochs)
         tracker.begin(run.config)
         watch.begin(run, epochs)
 
     def epoch(run: Run, line: Json) -> None:
         tracker.epoch(run.config, line)
+        if warning := pace.epoch(run, line["epoch"]):
+            watch.say(warning)
         watch.epoch(run, line)
 
     def done(run: Run, record: Record, reused: bool) -> None:
         tracker.end(run.config)
+        pace.done(run)
         watch.done(run, record, reused)
 
     with (
@@ -175,4 +217,6 @@ def open_session(
         stoppable() as stop,
         contextlib.closing(tracker),
     ):
+        if alone := half_launched():
+            watch.say(alone)
         yield Session(place, Hooks(begin, epoch, stop, save_seconds), done, watch.say)

@@ -21,6 +21,7 @@ from penex.lab.session import Lines, Silent, Watcher
 from penex.lab.tuning.plan import Tuning
 from penex.paper import studies
 from penex.paper.reproduction import WHAT, Request, reproduce
+from penex.streams import outlive_readers
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options: dict[str, Any] = {"command": command, "watch": _watcher}
     for name, value in vars(_parser().parse_args(words)).items():
         options[name] = tuple(value) if isinstance(value, list) else value
-    with told(lambda: command):
+    with told(lambda: command, words):
         if options["what"] == "tune":
             _tune(options)
         else:
@@ -88,4 +89,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    outlive_readers()
     main()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from penex.installing import install
 from penex.lab import files
 from penex.lab.compare import Comparison, Listing, compare, listing_of
 from penex.lab.data.noise import Kind
@@ -17,6 +18,7 @@ from penex.lab.errors import LabError, unknown, writes
 from penex.lab.records import LISTING, Record
 from penex.lab.runs import Run
 from penex.lab.scores import slim
+from penex.lab.sentences import count
 from penex.lab.session import Watcher, open_session, pack_size
 from penex.lab.tasks import placed
 from penex.paper import plan, sweeps, tables
@@ -161,9 +163,14 @@ def _carried_out(request: Request, comparison: Comparison) -> Results | None:
     out, every = request.out, comparison.runs()
     left = len(plan.missing(comparison, out))
     if left and not request.read_only:
-        print(f"{comparison.task.name}: {left} of {len(every)} runs to train", file=sys.stderr)
+        print(
+            f"{comparison.task.name}: {left} of {count(len(every), 'run')} to train",
+            file=sys.stderr,
+        )
         watcher = request.watch(len(every))
-        with open_session(watcher, request.device, out, request.save_seconds) as session:
+        with open_session(
+            watcher, request.device, out, request.save_seconds, planned=every
+        ) as session:
 
             def done(run: Run, record: Record, reused: bool) -> None:
                 session.done(run, record, reused)
@@ -240,7 +247,7 @@ def _shown(request: Request, found: _Found) -> str:
         files.write_text(request.out / f"{request.what}.md", chapter)
         return f"{request.what}.md"
     except ModuleNotFoundError as error:
-        print(f"The tables are left out: they need {error.name} (pip install 'penex[lab]').")
+        print(f"The tables are left out: they need {error.name} ({install('lab')}).")
         return ""
 
 

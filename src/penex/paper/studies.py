@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penex.installing import install
 from penex.lab import tuning
 from penex.lab.errors import Interrupted, LabError
+from penex.lab.processes import launched
 from penex.lab.records import Record
 from penex.lab.scores import slim
+from penex.lab.sentences import count, duration
 from penex.lab.session import Watcher, open_session, pack_size
 from penex.lab.tuning.plan import Tuning
 from penex.lab.tuning.storage import JOURNAL, open_storage, trouble
@@ -43,7 +46,7 @@ class Way:
     pack: str = "auto"
 
     def __post_init__(self) -> None:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if launched() and int(os.environ["WORLD_SIZE"]) > 1:
             raise LabError("Tuning trains many models in one process: start it without torchrun.")
         if not self.minutes > 0:
             raise LabError(f"--minutes must be a number above 0; got {self.minutes}.")
@@ -60,8 +63,11 @@ def losses_of(loss: tuple[str, ...], every: bool) -> tuple[str, ...]:
     return TUNABLE if every else loss
 
 
-def tune(what: Tuning, way: Way) -> None:
-    """Carry out studies, or what is left of them; print what came out, write the page."""
+def tune(what: Tuning, way: Way) -> bool:
+    """Carry out studies, or what is left of them; print what came out, write the page.
+
+    False if the time was over before the studies were.
+    """
     task, out = what.task.name, way.out
     place = open_storage(way.storage, out / task)
     began = time.monotonic()
@@ -73,9 +79,10 @@ def tune(what: Tuning, way: Way) -> None:
         done_before[:] = done_before or [finished]
         left = sum(max(one.wanted - one.finished, 0) for one in stand)
         now = finished - done_before[0]
-        session.say("\n".join(_line(one) for one in stand))
+        for one in stand:
+            session.say(_line(one))
         if now and left:
-            session.say(f"about {(time.monotonic() - began) / now * left:.0f} s left")
+            session.say(f"about {duration((time.monotonic() - began) / now * left)} left")
         if way.slim is not None:
             _keep(all_studies(place, task), out, way.slim, task)
 
@@ -98,7 +105,7 @@ def tune(what: Tuning, way: Way) -> None:
                 if asked():
                     raise
                 session.say(f"Stopped in time. To go on: {way.command}")
-                return
+                return False
         authors = authors_of(task)
         results = {
             loss: studies.load(study, loss, out, authors.get(loss, {}))
@@ -107,15 +114,16 @@ def tune(what: Tuning, way: Way) -> None:
     try:
         written = f"Page: {studies.write(out / task, task, list(results.values()), way.command)}."
     except ModuleNotFoundError as error:
-        written = f"The page needs {error.name}: pip install 'penex[lab]'."
+        written = f"The page needs {error.name}: {install('lab')}."
     print(studies.text([results[loss] for loss in found]))
     print(f"\n{time.monotonic() - began:.0f} s. {written} Studies: {place.shown}")
+    return True
 
 
 def _line(one: Progress) -> str:
     """How a study stands, in a line."""
     best = ", ".join(f"{name} {value:.4g}" for name, value in one.best.items())
-    text = f"{one.loss}: {one.finished} of {max(one.wanted, one.finished)} trials"
+    text = f"{one.loss}: {one.finished} of {count(max(one.wanted, one.finished), 'trial')}"
     text += f", {one.running} running" if one.running else ""
     text += f", {one.failed} failed" if one.failed else ""
     return f"{text}; best so far {best} ({one.value:.4f})" if best else text

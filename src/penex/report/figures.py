@@ -11,7 +11,7 @@ from penex.lab import files
 from penex.metrics import METRICS
 from penex.report import series
 from penex.report.drawing import Bar, Dot, Line, Panel
-from penex.report.plain import count
+from penex.lab.sentences import count
 from penex.report.results import Results
 
 # Safe for colour-blind readers (Okabe and Ito's palette and two greys); the same everywhere.

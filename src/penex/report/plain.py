@@ -7,26 +7,6 @@ from pathlib import Path, PureWindowsPath
 _FORMULA = ("=", "+", "-", "@")
 
 
-def count(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> count(1, "seed"), count(1200, "seed")
-    ('1 seed', '1200 seeds')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def visible(text: str) -> str:
-    r"""A text without characters that move a terminal's cursor or turn the reading direction.
-
-    >>> visible("tree\x1b[2J")
-    'tree\\x1b[2J'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def csv_text(text: str) -> str:
     """A name for a CSV file, which no spreadsheet takes for a formula.
 

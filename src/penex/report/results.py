@@ -10,7 +10,8 @@ from penex import registry
 from penex.lab.errors import RecordError
 from penex.lab.records import FORMAT, LISTING, Json, Record
 from penex.lab.scores import scores_of
-from penex.report.plain import count, publishable, visible
+from penex.lab.sentences import count, visible
+from penex.report.plain import publishable
 from penex.report.reading import Finished, read
 
 

@@ -13,7 +13,7 @@ from penex.lab.records import Json
 from penex.lab.scores import SCORES, Array, scored
 from penex.metrics import METRICS, Metric
 from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker, limits, thinned
-from penex.report.plain import visible
+from penex.lab.sentences import visible
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread
 

@@ -15,7 +15,7 @@ from penex.lab.records import ATTRIBUTE, OBJECTIVE, Json, Record
 from penex.metrics import METRICS, Metric
 from penex.report.page import render, safe
 from penex.report.page import study as charts
-from penex.report.plain import count
+from penex.lab.sentences import count
 
 NAME = "tuning.html"
 # What is as good as the best: about what seeds make of it, and for the objective also more.

@@ -6,7 +6,8 @@ import io
 import math
 
 from penex.metrics import METRICS, Metric
-from penex.report.plain import count, csv_text
+from penex.lab.sentences import count
+from penex.report.plain import csv_text
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread, verdict
 from penex.report.words import sentences

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penex.lab.sentences import visible
 from penex.metrics import METRICS
 from penex.report import tables
-from penex.report.plain import visible
 from penex.report.results import Results
 from penex.report.statistics import RULE
 from penex.report.words import sentences
@@ -18,18 +18,13 @@ _WIDTH = 110  # of a file or a pipe
 _COLUMN = 18  # the width of a metric
 
 
-class _Printer(Console):
-    """A console that leaves a reader who had enough to the command line."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
 
 
 def show(results: Results, file: TextIO | None = None) -> None:
     """Print the table and what it says; on a narrow terminal, as many metrics as fit."""
-    console = _Printer(file=file or sys.stdout, highlight=False)
+    console = Console(file=file or sys.stdout, highlight=False, markup=False)
     if not console.is_terminal:
-        console = _Printer(file=file or sys.stdout, highlight=False, width=_WIDTH)
+        console.width = _WIDTH
     names = max(len(tables.name(row)) for row in results.rows)
     fitting = max(1, (console.width - names) // _COLUMN)
     shown = [metric for metric in METRICS.values() if metric.drawn][:fitting]

@@ -32,7 +32,12 @@ def root() -> Path:
     chosen, base = os.environ.get("PENEX_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if chosen:
         return Path(chosen)
-    return (Path(base) if base else Path.home() / ".cache") / "penex"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "penex"
+    except RuntimeError:  # no HOME, and a user whom the system does not know
+        raise LabError(
+            "There is no home folder to keep decoded data in: set PENEX_CACHE to a folder."
+        ) from None
 
 
 def limit() -> int:

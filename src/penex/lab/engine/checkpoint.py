@@ -93,7 +93,5 @@ def _safetensors() -> Any:
     try:
         import safetensors.torch
     except ImportError as error:
-        raise LabError(
-            "Checkpoints need safetensors: pip install safetensors (or 'penex[lab]')."
-        ) from error
+        raise LabError("Checkpoints need safetensors: pip install safetensors.") from error
     return safetensors.torch

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from penex.lab.errors import LabError
+from penex.lab.processes import launched
 
 
 def rank() -> int:
@@ -57,8 +58,7 @@ def all_or_none(error: Exception | None, device: torch.device) -> None:
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
     """Join the other processes if torchrun started this one; leave them at the end."""
-    started = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-    if not started or not dist.is_available() or dist.is_initialized():
+    if not launched() or not dist.is_available() or dist.is_initialized():
         yield
         return
     # Its default arguments hold the group that is there when it is first imported, as
@@ -78,6 +78,6 @@ def joined(device: torch.device) -> Iterator[None]:
 
 def own_device(device: torch.device) -> torch.device:
     """The device of this process: with several GPUs, torchrun's processes take one each."""
-    if str(device) == "cuda" and "LOCAL_RANK" in os.environ:
+    if str(device) == "cuda" and launched() and "LOCAL_RANK" in os.environ:
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     return device

@@ -21,9 +21,7 @@ def collect() -> Collection:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise LabError(
-            "The task digits needs scikit-learn: pip install scikit-learn (or 'penex[lab]')."
-        ) from error
+        raise LabError("The task digits needs scikit-learn: pip install scikit-learn.") from error
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.uint8).unsqueeze(1)
     labels = torch.tensor(digits.target).long()

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from penex.installing import install
 from penex.lab.errors import LabError
+from penex.lab.sentences import without_password
 
 JOURNAL = "studies.journal"
 
@@ -68,7 +70,7 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
         if existing and not file.exists():
             raise LabError(f"The storage {shown} is not there.")
     if kind in ("postgres", "postgresql"):
-        url = "postgresql+psycopg" + url[len(kind) :]  # the driver of penex[tune]
+        url = "postgresql+psycopg" + url[len(kind) :]  # the driver of the extra tune
     try:
         storage = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
     except Exception as error:  # whatever a database and its driver raise
@@ -96,9 +98,7 @@ def _said(error: Exception, url: str = "") -> str:
     lines = [line for line in str(cause).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    secret = re.search(r"://[^:@/]*:(.*)@", url)
-    said = lines[0] if not secret else lines[0].replace(secret.group(1), "***")
-    return without_password(said)
+    return without_password(lines[0], [url])
 
 
 def _journal(path: Path, *, mend: bool) -> Storage:
@@ -239,20 +239,10 @@ def _cut_half_line(file: IO[bytes]) -> None:
         file.truncate(end - len(half))
 
 
-def without_password(text: str) -> str:
-    """A text with the password of a URL in it hidden.
-
-    >>> without_password("postgresql://me:p@ss word@host/db?sslpassword=x&host=y")
-    'postgresql://me:***@host/db?sslpassword=***&host=y'
-    """
-    hidden = re.sub(r"(://[^:@/]*):.*@", r"\1:***@", text)
-    return re.sub(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&\s]*", r"\1***", hidden)
-
-
 def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise LabError("Tuning needs Optuna: pip install 'penex[tune]'.") from error
+        raise LabError(f"Tuning needs Optuna: {install('tune')}.") from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     return optuna

@@ -15,7 +15,8 @@ from penex.report import figures, series, tables
 from penex.report.drawing import Panel
 from penex.report.page import blocks
 from penex.report.page.svg import colour, svg
-from penex.report.plain import count, publishable
+from penex.lab.sentences import count
+from penex.report.plain import publishable
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread
 from penex.report.words import caveats, findings, treatment
@@ -59,8 +60,8 @@ def render(template: str, context: dict[str, Any], folder: Path = _HERE) -> str:
         lstrip_blocks=True,
     )
     context = {**context, "command": publishable(context["command"])}
-    style = safe((_HERE / "style.css").read_text() + _loss_colours())
-    script = safe((_HERE / "script.js").read_text())
+    style = safe((_HERE / "style.css").read_text("utf-8") + _loss_colours())
+    script = safe((_HERE / "script.js").read_text("utf-8"))
     return environment.get_template(template).render(context, style=style, script=script)
 
 

@@ -1,0 +1,75 @@
+"""How long a set of runs takes, as soon as someone can know."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from penex.lab.runs import Run
+from penex.lab.sentences import duration
+
+_LONG = 600.0  # seconds: what takes longer is said at the start,
+_AGES = 6000.0  # and this after the first epoch
+
+
+class Pace:
+    """How long a set of runs still takes, by what was done so far.
+
+    The work of a run is its epochs times its training examples. The runs of a pack go side by side,
+    so the epoch of one is that of all.
+
+    Args:
+        planned: all runs, those that are done already too; none if that is not known.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, planned: Sequence[Run], clock: Callable[[], float] = time.monotonic) -> None:
+        self._left = sum(_work(run) for run in planned)
+        self._known, self._clock = bool(planned), clock
+        self._began: float | None = None
+        self._did = 0  # by the runs that are over
+        self._doing = 0  # by those that train
+        self._begun: dict[int, int] = {}  # the work that each had behind it when it began
+        self._judged = False
+
+    def begin(self, run: Run, epochs: int) -> None:
+        """A run starts, or goes on after some epochs."""
+        self._began = self._clock() if self._began is None else self._began
+        self._begun[id(run)] = _work(run, epochs)
+
+    def epoch(self, run: Run, epoch: int) -> str:
+        """A run finished an epoch; a sentence, once and early, if all of it takes long."""
+        self._doing = sum(max(_work(run, epoch) - before, 0) for before in self._begun.values())
+        seconds = self.seconds
+        # The first epoch is slower than those that follow: it counts if it is a long one alone.
+        if self._judged or seconds is None or (epoch < 2 < run.recipe.epochs and seconds < _AGES):
+            return ""
+        self._judged = True
+        if seconds < _LONG:
+            return ""
+        return (
+            f"This takes about {duration(seconds)}. Fewer --seeds, --losses or --epochs, or a "
+            "smaller --train-size, shorten it. Ctrl-C stops it; the same command goes on."
+        )
+
+    def done(self, run: Run) -> None:
+        """A run is over, or was already."""
+        self._left -= _work(run)
+        self._did += _work(run) - self._begun.pop(id(run), _work(run))
+        self._doing = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it still takes; None if nobody can know."""
+        did = self._did + self._doing
+        if not self._known or self._began is None or not did:
+            return None
+        before = sum(self._begun.values())
+        left = self._left - before - self._doing
+        return (self._clock() - self._began) / did * max(left, 0)
+
+    def words(self) -> str:
+        """How long it still takes, in words; empty if nobody can know."""
+        return "" if self.seconds is None else f"about {duration(self.seconds)} left"
+
+
+def _work(run: Run, epochs: int | None = None) -> int:
+    return (run.recipe.epochs if epochs is None else epochs) * run.train_size
