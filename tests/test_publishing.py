@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from penex.lab import compare
+from penex.lab.sentences import visible
 from penex.lab.tasks import own
 from penex.report import page, plain, results, tables, terminal, words
 from penex.report.results import Results
@@ -122,7 +123,7 @@ def test_a_name_is_no_formula(loaded: Results, name: str) -> None:
     for line in lines:
         shown = line["task"].lstrip()
         assert not shown.startswith(("=", "+", "-", "@"))
-        assert plain.visible(name).strip() in shown
+        assert visible(name).strip() in shown
         assert float(line["seed"]) == 0
         assert float(line["value"]) >= 0
 

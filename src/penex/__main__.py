@@ -40,7 +40,7 @@ def _run(words: list[str]) -> None:
         print(f"penex {penex.__version__}")
         return
     if words == ["doctor"]:  # it works without all that it looks for
-        from penex.report import health
+        from penex.lab import health
 
         print(health.report())
         return

@@ -45,9 +45,7 @@ class LossSpec:
         {'alpha': 0.03}
         """
         name, _, rest = text.partition(":")
-        if (
-            rest and "=" not in rest.partition(":")[0]
-        ):  # module:Class, arguments after another colon
+        if rest and name not in registry.LOSSES:  # module:Class, arguments after another colon
             attribute, _, rest = rest.partition(":")
             name = f"{name}:{attribute}"
         arguments: dict[str, Value] = {}

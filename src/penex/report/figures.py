@@ -8,10 +8,10 @@ from typing import Any
 
 from penex import registry
 from penex.lab import files
+from penex.lab.sentences import count
 from penex.metrics import METRICS
 from penex.report import series
 from penex.report.drawing import Bar, Dot, Line, Panel
-from penex.lab.sentences import count
 from penex.report.results import Results
 
 # Safe for colour-blind readers (Okabe and Ito's palette and two greys); the same everywhere.

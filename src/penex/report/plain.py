@@ -4,6 +4,8 @@ import re
 import shlex
 from pathlib import Path, PureWindowsPath
 
+from penex.lab.sentences import visible
+
 _FORMULA = ("=", "+", "-", "@")
 
 

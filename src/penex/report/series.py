@@ -11,9 +11,9 @@ from penex import theory
 from penex.lab.errors import RecordError
 from penex.lab.records import Json
 from penex.lab.scores import SCORES, Array, scored
+from penex.lab.sentences import visible
 from penex.metrics import METRICS, Metric
 from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker, limits, thinned
-from penex.lab.sentences import visible
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread
 

@@ -12,10 +12,10 @@ from penex import registry
 from penex.lab import files
 from penex.lab.errors import LabError
 from penex.lab.records import ATTRIBUTE, OBJECTIVE, Json, Record
+from penex.lab.sentences import count
 from penex.metrics import METRICS, Metric
 from penex.report.page import render, safe
 from penex.report.page import study as charts
-from penex.lab.sentences import count
 
 NAME = "tuning.html"
 # What is as good as the best: about what seeds make of it, and for the objective also more.

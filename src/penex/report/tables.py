@@ -5,8 +5,8 @@ import html
 import io
 import math
 
-from penex.metrics import METRICS, Metric
 from penex.lab.sentences import count
+from penex.metrics import METRICS, Metric
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread, verdict

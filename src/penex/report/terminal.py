@@ -18,8 +18,6 @@ _WIDTH = 110  # of a file or a pipe
 _COLUMN = 18  # the width of a metric
 
 
-
-
 def show(results: Results, file: TextIO | None = None) -> None:
     """Print the table and what it says; on a narrow terminal, as many metrics as fit."""
     console = Console(file=file or sys.stdout, highlight=False, markup=False)

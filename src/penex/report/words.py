@@ -3,8 +3,8 @@
 import math
 
 from penex.lab.records import Json
-from penex.metrics import METRICS, Metric
 from penex.lab.sentences import count, visible
+from penex.metrics import METRICS, Metric
 from penex.report.plain import placeless
 from penex.report.results import Results, Row
 from penex.report.statistics import FEWEST, Interval, Verdict, paired_difference, verdict

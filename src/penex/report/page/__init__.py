@@ -10,12 +10,12 @@ import numpy as np
 import penex
 from penex import registry
 from penex.lab import files
+from penex.lab.sentences import count
 from penex.metrics import METRICS, Metric
 from penex.report import figures, series, tables
 from penex.report.drawing import Panel
 from penex.report.page import blocks
 from penex.report.page.svg import colour, svg
-from penex.lab.sentences import count
 from penex.report.plain import publishable
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread

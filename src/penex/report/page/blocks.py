@@ -10,8 +10,8 @@ import numpy as np
 from penex.lab.data import arrays
 from penex.lab.errors import LabError
 from penex.lab.examples import NAME as EXAMPLES
-from penex.metrics import METRICS
 from penex.lab.sentences import count, visible
+from penex.metrics import METRICS
 from penex.report.plain import place
 from penex.report.results import Results
 from penex.report.statistics import paired_difference
