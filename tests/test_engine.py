@@ -2,12 +2,9 @@
 
 import copy
 import errno
+import json
 import math
-import os
-import platform
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penex import registry
-from penex.lab import chance, files, runs, tasks, training
+from penex.lab import chance, runs, tasks, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
 from penex.lab.engine.batches import Batches
@@ -618,31 +615,24 @@ def test_a_damaged_checkpoint_is_a_sentence(tmp_path: Path, harm: str) -> None:
         checkpoint.load(tmp_path, learner, position)
 
 
-def test_where_nothing_can_be_written_the_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not the one beside it, which nobody knows; and removing that one cannot fail either."""
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(OSError, match="Read-only") as caught:
-        files.write(tmp_path / "a.json", b"x")
-    assert caught.value.filename == str(tmp_path / "a.json")
-
-
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    """A real process that is gone; what a living one writes, here this one's parent, stays."""
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    stem = f".page[1].html.{platform.node()}"
-    for pid in (gone.pid, os.getppid()):
-        (tmp_path / f"{stem}.{pid}.tmp").write_bytes(b"half")
-    files.write(tmp_path / "page[1].html", b"whole")
-    assert (tmp_path / "page[1].html").read_bytes() == b"whole"
-    assert [path.name for path in tmp_path.glob(".*")] == [f"{stem}.{os.getppid()}.tmp"]
+def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path: Path) -> None:
+    learner, _, position = start(digits_run("penex"))
+    checkpoint.save(tmp_path, learner, position)
+    path = tmp_path / "position.json"
+    place = json.loads(path.read_text())
+    assert place["format"] == checkpoint.FORMAT
+    for other in (checkpoint.FORMAT + 1, 0, "new", None):
+        path.write_text(json.dumps({**place, "format": other}))
+        before = path.read_bytes()
+        with pytest.raises(RecordError, match=f"has the format {other!r}; this version"):
+            checkpoint.load(tmp_path, learner, position)
+        assert path.read_bytes() == before
+    path.write_text("[]")
+    with pytest.raises(RecordError, match="cannot be read"):
+        checkpoint.load(tmp_path, learner, position)
+    del place["format"]  # those of before had none
+    path.write_text(json.dumps(place))
+    assert checkpoint.load(tmp_path, learner, position)
 
 
 def test_a_done_run_is_verified_where_nothing_can_be_written(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 WORKER = Path(__file__).with_name("kill_worker.py")
+FAULTS = Path(__file__).with_name("fault_worker.py")
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -49,3 +50,31 @@ def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
     assert statuses == {"completed", "diverged"}
     for number in range(comparisons):
         assert content(tmp_path / str(number)) == whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "stride"),
+    [
+        ("full", "packed", 60),
+        pytest.param("kill", "alone", 3, marks=pytest.mark.slow),
+        pytest.param("kill", "packed", 3, marks=pytest.mark.slow),
+        pytest.param("full", "alone", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_runs_that_fail_at_any_write_complete_bit_for_bit(
+    kind: str, how: str, stride: int, tmp_path: Path
+) -> None:
+    """Killed, or out of room on the disk, before the first write, one in the middle, the last."""
+    done = subprocess.run(
+        [sys.executable, str(FAULTS), str(tmp_path), kind, how, str(stride)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    writes = done.stdout.split()
+    assert int(writes[-1]) > 100
+    whole = content(tmp_path / "whole")
+    assert whole
+    for number in writes:
+        assert content(tmp_path / number) == whole

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from penex import PENEX, cli, registry
 from penex.base import Legal, Loss, Settings
 from penex.baselines import CrossEntropyLoss, FocalLoss, LabelSmoothingLoss
-from penex.lab import packing, runs, tasks, training
+from penex.lab import packed_training, packing, runs, tasks, training
 from penex.lab.engine import (
     checkpoint,
     evaluation,
@@ -40,6 +40,7 @@ from penex.lab.records import Record
 from penex.targets import Examples
 
 CPU = torch.device("cpu")
+KEEP = training.Hooks(keep_checkpoints=True)
 DIGITS = tasks.find("digits")
 STACKED = [name for name in registry.LOSSES if name != "conex_hard"]
 
@@ -509,7 +510,7 @@ def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
         planned(loss, seed, batch_size=32, epochs=3) for loss in ("ce", "penex") for seed in (0, 1)
     ]
 
-    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
     asked = 0
 
     def stop() -> bool:
@@ -519,7 +520,7 @@ def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
 
     with pytest.raises(Interrupted):
         packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)
-    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
     for run in some:
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
 
@@ -542,7 +543,7 @@ def test_a_pack_goes_on_without_those_who_left(tmp_path: Path) -> None:
         planned(loss, 0, batch_size=32, epochs=3)
         for loss in ("ce", "ex:alpha=1000", "penex", "focal", "label_smoothing")
     ]
-    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
     assert Record.of(tmp_path / "whole", some[1].config).done()["status"] == "diverged"
     asked = 0
 
@@ -554,8 +555,8 @@ def test_a_pack_goes_on_without_those_who_left(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)
     assert Record.of(tmp_path / "broken", some[1].config).is_done
-    packing.train(some[:3], tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
-    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    packing.train(some[:3], tmp_path / "broken", CPU, KEEP, nobody, 8)
+    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
     for run in some:
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
     assert not list(tmp_path.rglob("pack.json"))
@@ -572,7 +573,7 @@ def test_what_only_the_end_of_an_epoch_shows_ends_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, reason: str
 ) -> None:
     some = [planned(loss, 0, batch_size=97, epochs=1) for loss in ("ce", "penex", "focal")]
-    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
     sound = getattr(Pack, broken)
 
     def breaks(pack: Pack, *arguments: Any) -> Any:
@@ -581,7 +582,7 @@ def test_what_only_the_end_of_an_epoch_shows_ends_one_run(
         return found
 
     monkeypatch.setattr(Pack, broken, breaks)
-    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
     done = Record.of(tmp_path / "broken", some[1].config).done()
     assert done["status"] == "diverged"
     assert done["reason"].startswith(reason)
@@ -594,7 +595,7 @@ def test_a_pack_saved_in_part_ends_in_the_same_bits(
 ) -> None:
     """Killed between the checkpoints of two members, which then stand at different steps."""
     some = [planned(loss, 0, batch_size=32, epochs=2) for loss in ("ce", "penex", "focal")]
-    packing.train(some, tmp_path / "whole", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
     saved = 0
     save = checkpoint.save
 
@@ -609,9 +610,23 @@ def test_a_pack_saved_in_part_ends_in_the_same_bits(
     with pytest.raises(KeyboardInterrupt):
         packing.train(some, tmp_path / "broken", CPU, training.Hooks(save_seconds=0.0), nobody, 8)
     monkeypatch.undo()
-    packing.train(some, tmp_path / "broken", CPU, training.Hooks(), nobody, 8)
+    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
     for run in some:
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
+
+
+def test_a_pack_killed_while_its_members_joined_stays_one(tmp_path: Path) -> None:
+    """One that nobody noted would be trained in a pack of another size, and round otherwise."""
+    some = [planned(loss, 0, batch_size=32, epochs=1) for loss in ("ce", "focal", "penex")]
+    names = [packed_training.name_of(run) for run in some]
+    joined: list[list[str]] = []
+    record = Record.of(tmp_path, some[0].config)
+    record.folder.mkdir(parents=True)
+    record.join(names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Record, "join", lambda record, pack: joined.append(pack))
+        packing.train(some, tmp_path, CPU, training.Hooks(), nobody, 8)
+    assert joined == [names] * 3
 
 
 def test_what_a_recorded_step_reads_stays_where_it_is() -> None:

@@ -86,7 +86,7 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path) -> None:
     """Logits from raw inputs equal those of the run's own checkpoint and of its predictions."""
     spec = runs.LossSpec.parse("conex_hard")
     run = runs.plan(tasks.find("digits"), spec, 0, 50, {"epochs": 1})
-    record = training.train(run, tmp_path, CPU)
+    record = training.train(run, tmp_path, CPU, training.Hooks(keep_checkpoints=True))
     data = training.data_of(run, CPU)
     model = exported.load(record.folder)
     with torch.no_grad():

@@ -42,6 +42,7 @@ def compare(
     device: str = "auto",
     out: Path = Path("runs"),
     save_seconds: float = 30.0,
+    keep_checkpoints: bool = False,
     track: Tracker = None,
     pack: str = "auto",
     tuned: bool = False,
@@ -62,6 +63,7 @@ def compare(
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         out: the folder for all that is written.
         save_seconds: how often to save a checkpoint, from which a stopped run goes on.
+        keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
         track: also log to tensorboard or wandb.
         pack: how many models to train side by side as one, which is faster for small ones: a
             number, off, or auto for what pays.
@@ -75,7 +77,7 @@ def compare(
     from penex.lab.compare import compare as carry_out
 
     losses = separated(losses)
-    chosen = own.task(task)
+    chosen = own.task(task, out)
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
     if tuned:
@@ -88,7 +90,9 @@ def compare(
     planned = comparison.runs()
     began = time.monotonic()
     watch = progress.watcher(len(planned))
-    with open_session(watch, device, out, save_seconds, track, planned) as session:
+    with open_session(
+        watch, device, out, save_seconds, track, planned, keep_checkpoints=keep_checkpoints
+    ) as session:
         listing = carry_out(
             comparison,
             out,
@@ -112,6 +116,7 @@ def train(
     device: str = "auto",
     out: Path = Path("runs"),
     save_seconds: float = 30.0,
+    keep_checkpoints: bool = False,
     track: Tracker = None,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
@@ -126,6 +131,7 @@ def train(
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         out: the folder for all that is written.
         save_seconds: how often to save a checkpoint, from which a stopped run goes on.
+        keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
         track: also log to tensorboard or wandb.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
@@ -135,10 +141,12 @@ def train(
     from penex.lab.records import Record
 
     spec = runs.LossSpec.parse(loss)
-    chosen = own.task(task)
+    chosen = own.task(task, out)
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
     watch = progress.watcher(1)
-    with open_session(watch, device, out, save_seconds, track, [run]) as session:
+    with open_session(
+        watch, device, out, save_seconds, track, [run], keep_checkpoints=keep_checkpoints
+    ) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)
         session.done(run, record, reused)

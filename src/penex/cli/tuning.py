@@ -38,6 +38,7 @@ def tune(
     slim: Annotated[Path | None, hinted("DIR")] = None,
     minutes: Annotated[float, hinted("N", "(default: no limit)")] = math.inf,
     save_seconds: float = 30.0,
+    keep_checkpoints: bool = False,
     pack: str = "auto",
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
@@ -65,6 +66,7 @@ def tune(
             which are written after every batch.
         minutes: stop after that long; the same command goes on.
         save_seconds: how often to save a checkpoint, from which a stopped run goes on.
+        keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
         pack: how many models to train side by side as one, which is faster for small ones: a
             number, off, or auto for what pays.
         own: data of your own, and what is done to data.
@@ -82,9 +84,10 @@ def tune(
         device,
         save_seconds,
         pack,
+        keep_checkpoints,
     )
     losses = studies.losses_of(separated(loss), all)
-    chosen = own.task(task)
+    chosen = own.task(task, out)
     treatment = own.treatment(chosen)
     what = Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment)
     if studies.tune(what, way):

@@ -55,7 +55,8 @@ def train_members(
     """Train a pack's runs that are not done, the places of the others being kept."""
     with ExitStack() as stack:
         stack.enter_context(training.settings(runs[0].recipe, device))
-        members = {name_of(run): _member(run, out, device, stack) for run in runs}
+        found = {name_of(run): _member(run, out, device, stack) for run in runs}
+        members = {name: member for name, member in found.items() if member is not None}
         for member in members.values():
             member.record.join(names)
         places = sorted({(m.position.epoch, m.position.step) for m in members.values()})
@@ -69,9 +70,13 @@ def train_members(
             _fit([some.get(name) or _stand_in(one, device) for name in names], hooks)
 
 
-def _member(run: Run, out: Path, device: torch.device, stack: ExitStack) -> Member:
+def _member(run: Run, out: Path, device: torch.device, stack: ExitStack) -> Member | None:
+    """The place of a run; None if another process finished it before we had its lock."""
     record = Record.of(out, run.config)
     stack.enter_context(record.locked())
+    if record.is_done:
+        record.verify()
+        return None
     data = training.data_of(run, device)
     record.begin(run.config, {**environment.describe(device), "data": data.facts})
     learner = training.learner_of(run, data, device)
@@ -152,7 +157,9 @@ def _fit(members: list[Member], hooks: training.Hooks) -> None:
     outcome = loop.Outcome("completed", recipe.epochs * steps)
     for member in members:
         if member.alive:
-            training.finish(member.run, member.record, member.learner, member.data, outcome, 0.0)
+            training.finish(
+                member.run, member.record, member.learner, member.data, outcome, 0.0, hooks
+            )
 
 
 def _all_well(pack: Pack, members: list[Member], history: Tensor) -> bool:
@@ -192,7 +199,9 @@ def _end_of_epoch(
             why = loop.BLIND if was_sound and not wrong else ""
             outcome = loop.diverged(seen[k, bad], done + bad + 1, why)
             share = (time.monotonic() - clock) / len(members)
-            training.finish(member.run, member.record, member.learner, member.data, outcome, share)
+            training.finish(
+                member.run, member.record, member.learner, member.data, outcome, share, hooks
+            )
             member.alive = False
             continue
         place = replace(member.position, history=seen[k])

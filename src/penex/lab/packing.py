@@ -116,6 +116,12 @@ def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[
             begun.setdefault(tuple(names), []).append(run)
         else:
             new.append(run)
+    for run in list(new):  # one whose pack was killed while its members joined
+        if not Record.of(out, run.config).pack():
+            known = next((names for names in begun if name_of(run) in names), None)
+            if known is not None:
+                begun[known].append(run)
+                new.remove(run)
     for known, pack in begun.items():
         yield list(known), pack
     for pack in packs(new, most):

@@ -1,12 +1,11 @@
 """What a run leaves on disk. It is all that reports read.
 
 `<out>/<task>/<loss>/<config hash>/seed-<n>/` holds config.json, environment.json, metrics.jsonl
-(a line an epoch), predictions.npz, model.json and model.safetensors, checkpoint/ and, last of all,
-done.json. Every file is JSON,
-safetensors or a plain npz: readable years later without this code.
+(a line an epoch), predictions.npz, model.json and model.safetensors, checkpoint/ until the run is
+done and, last of all, done.json. Every file is JSON, safetensors or a plain npz: readable years
+later without this code.
 """
 
-import fcntl
 import hashlib
 import io
 import json
@@ -16,12 +15,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from torch import Tensor
 
-from penex.lab import files, identity
+from penex.lab import files, identity, locks
 from penex.lab.errors import RecordError
 
 FORMAT = 1
@@ -67,6 +66,7 @@ class Record:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock: IO[bytes] | None = None
 
     @classmethod
     def of(cls, out: Path, config: Json) -> "Record":
@@ -92,16 +92,31 @@ class Record:
     def locked(self) -> Iterator[None]:
         """Keep every other process from writing this run; a killed process lets go by itself."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RecordError(
-                    f"Another process is training the run in {self.folder}: wait for it, or choose "
-                    "another --out."
-                ) from error
-            files.sweep(self.folder)
-            yield
+        try:
+            with locks.held(self.folder / _LOCK, wait=False) as self._lock:
+                files.sweep(self.folder)
+                yield
+        except locks.Busy as error:
+            raise RecordError(
+                f"Another process is training the run in {self.folder}: wait for it, or choose "
+                "another --out."
+            ) from error
+        finally:
+            self._lock = None
+
+    def _check_place(self) -> None:
+        """A RecordError if the folder is no longer the one that was locked: someone removed it."""
+        if self._lock is None:
+            return
+        with suppress(FileNotFoundError):
+            ours = os.fstat(self._lock.fileno())
+            there = [(self.folder / name).stat() for name in (_LOCK, _CONFIG, _ENVIRONMENT)]
+            if os.path.samestat(ours, there[0]):
+                return
+        raise RecordError(
+            f"{self.folder} was removed while its run was trained: nothing more is written there. "
+            "Give the command again to train the run from its start."
+        )
 
     def begin(self, config: Json, environment: Json) -> None:
         """Write what is known at the start, or check that the run begun here is the same one."""
@@ -137,11 +152,14 @@ class Record:
 
     def add_metrics(self, line: Json) -> None:
         """Append the line of an epoch."""
-        with (self.folder / _METRICS).open("a") as file:
+        self._check_place()
+        path = self.folder / _METRICS
+        with files.naming(path), path.open("a") as file:
             file.write(files.dumps(line) + "\n")
 
     def keep_metrics(self) -> None:
         """Make sure that the lines are on the disk: a checkpoint that is must find them there."""
+        self._check_place()
         path = self.folder / _METRICS
         if path.exists():
             with path.open("rb") as file:
@@ -178,18 +196,24 @@ class Record:
             raise self._damaged(_PACK, "it does not name the runs of a pack")
         return found
 
-    def finish(self, done: Json) -> None:
+    def finish(self, done: Json, *, keep_checkpoint: bool = False) -> None:
         """Write done.json, with the checksums of the files that a report reads."""
         self.keep_metrics()
         sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
-        content = {"format": FORMAT, **done, "sha256": sums}
-        files.write_json(self.folder / _DONE, {**content, "seal": seal(content)})
+        done = {"format": FORMAT, "keeps_checkpoint": keep_checkpoint, **done, "sha256": sums}
+        files.write_json(self.folder / _DONE, {**done, "seal": seal(done)})
+        try:
+            self._check_place()
+        except RecordError:  # removed in this very moment: a run is whole or absent
+            (self.folder / _DONE).unlink(missing_ok=True)
+            raise
         self._tidy(done)
 
     def _tidy(self, done: Json) -> None:
         for name in (_CLOCK, _PACK):
             (self.folder / name).unlink(missing_ok=True)
-        if done["status"] == "diverged":  # there is nothing to go on from
+        # A run of an earlier version, which does not say, keeps its checkpoint.
+        if done["status"] == "diverged" or done.get("keeps_checkpoint") is False:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     # What is read.

@@ -175,6 +175,8 @@ def open_session(
     save_seconds: float,
     track: str | None = None,
     planned: Sequence[Run] = (),
+    *,
+    keep_checkpoints: bool = False,
 ) -> Iterator[Session]:
     """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C.
 
@@ -185,6 +187,7 @@ def open_session(
         save_seconds: how often to save a checkpoint.
         track: where else to log, if anywhere.
         planned: the runs, if they are known before: how long they take is said then.
+        keep_checkpoints: whether a run that is done keeps its last one.
     """
     tracker = Tracker(track, out)
     place = environment.device_of(device)
@@ -219,4 +222,5 @@ def open_session(
     ):
         if alone := half_launched():
             watch.say(alone)
-        yield Session(place, Hooks(begin, epoch, stop, save_seconds), done, watch.say)
+        hooks = Hooks(begin, epoch, stop, save_seconds, keep_checkpoints)
+        yield Session(place, hooks, done, watch.say)

@@ -37,12 +37,14 @@ class Hooks:
         epoch: (run, line) after each epoch.
         stop: asked after each step; True to save and stop.
         save_seconds: how often to save a checkpoint.
+        keep_checkpoints: whether a run that is done keeps its last one.
     """
 
     begin: Callable[[Run, int], None] = lambda run, epochs: None
     epoch: Callable[[Run, Json], None] = lambda run, line: None
     stop: Callable[[], bool] = loop.never
     save_seconds: float = 30.0
+    keep_checkpoints: bool = False
 
     def __post_init__(self) -> None:
         if not self.save_seconds >= 0:
@@ -200,7 +202,7 @@ def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None
         save_seconds=hooks.save_seconds,
     )
     if writes:
-        finish(run, record, learner, data, outcome, time.monotonic() - began)
+        finish(run, record, learner, data, outcome, time.monotonic() - began, hooks)
 
 
 def finish(
@@ -210,6 +212,7 @@ def finish(
     data: Data,
     outcome: loop.Outcome,
     seconds: float,
+    hooks: Hooks,
 ) -> None:
     """Write what a run that came to its end leaves; `seconds` are those not yet counted."""
     began = time.monotonic()
@@ -232,7 +235,8 @@ def finish(
             **(results or {}),
             "wall_time": total,
             "peak_memory": environment.peak_memory(learner.device),
-        }
+        },
+        keep_checkpoint=hooks.keep_checkpoints,
     )
 
 

@@ -44,6 +44,7 @@ class Way:
     device: str = "auto"
     save_seconds: float = 30.0
     pack: str = "auto"
+    keep_checkpoints: bool = False
 
     def __post_init__(self) -> None:
         if launched() and int(os.environ["WORLD_SIZE"]) > 1:
@@ -88,7 +89,9 @@ def tune(what: Tuning, way: Way) -> bool:
 
     with contextlib.closing(place), trouble(place):
         watcher = way.watch(what.trials * len(what.losses))
-        with open_session(watcher, way.device, out, way.save_seconds) as session:
+        with open_session(
+            watcher, way.device, out, way.save_seconds, keep_checkpoints=way.keep_checkpoints
+        ) as session:
             asked = session.hooks.stop
             try:
                 found = tuning.tune(

@@ -1,6 +1,5 @@
 """Folders that are being made: locked while their maker lives, removed when it is gone."""
 
-import fcntl
 import os
 import shutil
 import uuid
@@ -8,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from penex.lab import locks
+from penex.lab.errors import LabError
 
 _NAME = ".unfinished-"
 _LOCK = ".lock"
@@ -43,13 +45,8 @@ def _locked(root: Path) -> IO[str]:
     while True:
         path = root / f"{_NAME}{uuid.uuid4().hex}{_LOCK}"
         file = path.open("x")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            continue
-        except OSError:  # a file system without locks: there nothing is ever swept
-            return file
+        with suppress(LabError, OSError):  # where there are no locks, nothing is ever swept
+            locks.take(file, wait=True)
         if path.exists():
             return file
         file.close()
@@ -58,7 +55,7 @@ def _locked(root: Path) -> IO[str]:
 def sweep(root: Path) -> None:
     """Remove the unfinished folders of a folder whose makers are certainly gone."""
     for path in root.glob(f"{_NAME}*{_LOCK}"):
-        with suppress(OSError), path.open("r+") as lock:  # gone meanwhile, or its maker lives
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
-            path.unlink()
+        with suppress(LabError, OSError), path.open("r+") as lock:  # or gone meanwhile
+            if locks.take(lock, wait=False):
+                shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
+                path.unlink()

@@ -19,6 +19,8 @@ from penex.lab.engine.learner import Learner
 from penex.lab.engine.loop import Position
 from penex.lab.errors import LabError, RecordError
 
+FORMAT = 1
+
 _POSITION = "position.json"
 
 
@@ -30,11 +32,12 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
     # Copies: layers that share weights have one tensor under two names, which no file takes.
     cpu = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
     content: bytes = _safetensors().save(cpu)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # alone: a run's folder that was removed must not come back
     files.write(folder / name, content)
     files.write_json(
         folder / _POSITION,
         {
+            "format": FORMAT,
             "epoch": position.epoch,
             "step": position.step,
             "steps": steps,
@@ -49,10 +52,14 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
 
 def load(folder: Path, learner: Learner, position: Position) -> bool:
     """Go back to the checkpoint in a folder; False if there is none. On rank 0, then shared."""
-    found = False
+    found, wrong = False, None
     if ranks.rank() == 0 and (folder / _POSITION).exists():
-        _load(folder, learner, position)
-        found = True
+        try:
+            _load(folder, learner, position)
+            found = True
+        except RecordError as error:
+            wrong = error
+    ranks.all_or_none(wrong, learner.device)
     if not ranks.agree(found, learner.device):
         return False
     place = torch.tensor([position.epoch, position.step], device=learner.device)
@@ -68,6 +75,13 @@ def load(folder: Path, learner: Learner, position: Position) -> bool:
 def _load(folder: Path, learner: Learner, position: Position) -> None:
     try:
         place: dict[str, Any] = json.loads((folder / _POSITION).read_text())
+        written = place.get("format", FORMAT)  # the first format had no number
+        if written != FORMAT:
+            raise RecordError(
+                f"The checkpoint in {folder} has the format {written!r}; this version of penex "
+                f"reads {FORMAT}. Go on with the version that wrote it, or remove the folder to "
+                "train this run from its start."
+            )
         content = (folder / place["tensors"]).read_bytes()
         if hashlib.sha256(content).hexdigest() != place["sha256"]:
             raise ValueError("its checksum is another")
@@ -82,7 +96,7 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
         if not (0 <= step < steps and epoch * steps + step == int(learner.count.item())):
             raise ValueError("its position is not that of its tensors")
         position.epoch, position.step = epoch, step
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         raise RecordError(
             f"The checkpoint in {folder} cannot be read ({error}). Remove the folder to train this "
             "run from its start."
