@@ -246,6 +246,68 @@ def test_half_a_line_of_another_process_is_cut_before_the_next_write(tmp_path: P
     assert optuna.load_study(study_name="x", storage=again.optuna).user_attrs == {"still": "here"}
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [b'{"op', b'{"op_code"', b"{", b"\0" * 50, b'{"op_code":5\0\0\0', b"\n", b'{"a"\n', b"5\n"],
+)
+def test_a_last_line_that_is_not_whole_is_cut_before_the_next_write(
+    tmp_path: Path, rest: bytes
+) -> None:
+    """However short, and whether a killed process left it or a power cut."""
+    path = tmp_path / JOURNAL
+    study = optuna.create_study(storage=open_storage(None, tmp_path).optuna, study_name="x")
+    whole = path.read_bytes()
+    for writer in (study, None):  # one that was open before, and one that opens now
+        path.write_bytes(whole + rest)
+        if writer is None:
+            storage = open_storage(None, tmp_path).optuna
+            assert path.read_bytes() == whole
+            writer = optuna.load_study(study_name="x", storage=storage)
+        writer.set_user_attr("still", "here")
+        again = open_storage(None, tmp_path).optuna
+        found = optuna.load_study(study_name="x", storage=again)
+        assert found.user_attrs == {"still": "here"}
+
+
+@pytest.mark.parametrize("rest", [b'{"op', b'{"op_code": 0, "w', b"\0" * 50])
+def test_a_journal_whose_first_line_is_not_whole_is_empty(tmp_path: Path, rest: bytes) -> None:
+    (tmp_path / JOURNAL).write_bytes(rest)
+    place = open_storage(None, tmp_path, existing=True)
+    assert optuna.get_all_study_names(place.optuna) == []
+    assert (tmp_path / JOURNAL).read_bytes() == rest
+    open_storage(None, tmp_path)
+    assert (tmp_path / JOURNAL).read_bytes() == b""
+
+
+@pytest.mark.parametrize("bad", [b'{"op{"op_code":5}\n', b"\0\0\0\n", b"5\n", b"\n", b"\xff\n"])
+def test_a_bad_line_in_the_middle_is_one_sentence(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / JOURNAL
+    study = optuna.create_study(storage=open_storage(None, tmp_path).optuna, study_name="x")
+    study.set_user_attr("still", "here")
+    first, _, rest = path.read_bytes().partition(b"\n")
+    broken = first + b"\n" + bad + rest
+    path.write_bytes(broken)
+    for existing in (False, True):
+        with pytest.raises(LabError, match="is no journal that can be read"):
+            open_storage(None, tmp_path, existing=existing)
+    assert path.read_bytes() == broken
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_journal_removed_while_in_use_is_not_begun_in_the_middle(
+    tmp_path: Path, again: bool
+) -> None:
+    study = optuna.create_study(storage=open_storage(None, tmp_path).optuna, study_name="x")
+    path = tmp_path / JOURNAL
+    path.rename(tmp_path / "elsewhere")  # its inode stays taken
+    if again:  # by another process
+        optuna.create_study(storage=open_storage(None, tmp_path).optuna, study_name="y")
+    before = path.read_bytes() if again else None
+    with pytest.raises(LabError, match="was removed or replaced while it was in use"):
+        study.set_user_attr("a", 1)
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
 def test_a_mistake_leaves_no_study_behind(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="examples to train on"):
         carried_out(small("penex", train_size=100_000), tmp_path)
@@ -412,6 +474,22 @@ def test_a_server_gives_the_same_study(server: str, tmp_path: Path) -> None:
         assert "Another process tunes digits penex" in busy(first, second, "digits penex")
         with alone(first, ["digits penex"]), alone(second, ["digits focal"]):
             pass
+
+
+def test_several_processes_open_a_new_database_at_once(server: str, tmp_path: Path) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE fresh")
+    url = server.replace("/studies?", "/fresh?")
+    worker = Path(__file__).with_name("storage_worker.py")
+    done = subprocess.run(
+        [sys.executable, str(worker), url, str(tmp_path), "3"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    with opened(url, tmp_path) as storage:
+        names = optuna.get_all_study_names(storage.optuna)
+    assert sorted(names) == ["study 0", "study 1", "study 2"]
 
 
 # The command, the page, and what a comparison makes of a study.

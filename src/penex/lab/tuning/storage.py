@@ -1,23 +1,25 @@
 """Where studies are kept: a journal beside the runs, or any storage that Optuna knows."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from penex.installing import install
+from penex.lab import locks
 from penex.lab.errors import LabError
 from penex.lab.sentences import without_password
 
 JOURNAL = "studies.journal"
 
 _BLOCK = 1 << 16
+_START = b'{"op_code"'  # of every entry of Optuna's journal
 _SEVERAL = "Several processes may tune at once, but each another loss"
 
 
@@ -72,7 +74,8 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
     if kind in ("postgres", "postgresql"):
         url = "postgresql+psycopg" + url[len(kind) :]  # the driver of the extra tune
     try:
-        storage = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+        with _opening(url):
+            storage = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
     except Exception as error:  # whatever a database and its driver raise
         raise LabError(f"The storage {shown} cannot be opened: {_said(error, url)}") from None
     return Storage(storage, shown, file and file.resolve(), shared=file is None)
@@ -107,7 +110,7 @@ def _journal(path: Path, *, mend: bool) -> Storage:
     if path.exists():
         with path.open("rb") as file:
             first = file.readline()
-        if first and not _is_entry(first):
+        if first and not (_is_entry(first) or _is_begun(first)):
             raise _no_journal(path, "its first line is no entry")
         if mend and first:
             lock.acquire()  # which cuts off half a line
@@ -115,7 +118,9 @@ def _journal(path: Path, *, mend: bool) -> Storage:
     backend = optuna.storages.journal.JournalFileBackend(str(path), lock_obj=lock)
     try:
         return Storage(optuna.storages.JournalStorage(backend), str(path), path)
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever Optuna makes of a line that is none of its own
         raise _no_journal(path, str(error)) from error
 
 
@@ -127,13 +132,17 @@ def _no_journal(path: Path, why: str) -> LabError:
 
 
 def _is_entry(line: bytes) -> bool:
-    """Whether a line is an entry of Optuna's journal, or the beginning of one."""
-    if not line.endswith(b"\n"):
-        return line.startswith(b'{"op_code"')
+    """Whether a line is a whole entry of Optuna's journal."""
     try:
-        return "op_code" in json.loads(line)
+        return line.endswith(b"\n") and "op_code" in json.loads(line)
     except (ValueError, TypeError):
         return False
+
+
+def _is_begun(line: bytes) -> bool:
+    """Whether a file's only line may be what a killed process or a power cut left of an entry."""
+    zeros = not line.strip(b"\0")  # a file system may have kept the length and lost the content
+    return not line.endswith(b"\n") and (zeros or _START.startswith(line[: len(_START)]))
 
 
 @contextmanager
@@ -147,52 +156,66 @@ def alone(storage: Storage, names: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _locked(storage: Storage, name: str) -> Iterator[None]:
-    if storage.locks is None:
-        with _locked_on_server(storage, name):
+    try:
+        with _lock_of(storage, name):
             yield
-        return
+    except locks.Busy as error:
+        if not storage.shared:
+            raise LabError(
+                f"Another process tunes with {storage.shown}. SQLite locks its whole file for "
+                "every write and is not made for several workers: wait for the other, use the "
+                "journal (leave --storage out), or a PostgreSQL server."
+            ) from error
+        raise LabError(
+            f"Another process tunes {name} with {storage.shown}. {_SEVERAL}: wait for it."
+        ) from error
+
+
+def _lock_of(storage: Storage, name: str) -> AbstractContextManager[object]:
+    if storage.locks is None:
+        return _locked_on_server(storage.optuna.engine, name, wait=False)
     short = hashlib.sha256(name.encode()).hexdigest()[:12]
     path = storage.locks.with_name(f".{storage.locks.name}.{short}.busy")
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if not storage.shared:
-                raise LabError(
-                    f"Another process tunes with {storage.shown}. SQLite locks its whole file for "
-                    "every write and is not made for several workers: wait for the other, use the "
-                    "journal (leave --storage out), or a PostgreSQL server."
-                ) from error
-            raise LabError(
-                f"Another process tunes {name} with {storage.shown}. {_SEVERAL}: wait for it."
-            ) from error
-        yield
+    return locks.held(path, wait=False)
 
 
 @contextmanager
-def _locked_on_server(storage: Storage, name: str) -> Iterator[None]:
-    """A lock that the server drops when the connection ends, however it ends."""
+def _opening(url: str) -> Iterator[None]:
+    """One process at a time: those that open a new database together would all make its tables."""
     import sqlalchemy
 
-    calls = {
+    engine = sqlalchemy.create_engine(url)
+    try:
+        with _locked_on_server(engine, "opens a storage", wait=True):
+            yield
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _locked_on_server(engine: Any, name: str, *, wait: bool) -> Iterator[None]:
+    """A lock that the server drops when the connection ends, however it ends; Busy if taken."""
+    import sqlalchemy
+
+    calls = {  # to take it or learn that another has it, to wait for it, to let go
         "postgresql": (
             "pg_try_advisory_lock(hashtext(:name))",
+            "pg_advisory_lock(hashtext(:name)) IS NOT NULL",
             "pg_advisory_unlock(hashtext(:name))",
         ),
-        "mysql": ("GET_LOCK(:name, 0)", "RELEASE_LOCK(:name)"),
+        "mysql": ("GET_LOCK(:name, 0)", "GET_LOCK(:name, 600)", "RELEASE_LOCK(:name)"),
     }
-    engine = storage.optuna.engine
     if engine.dialect.name not in calls:
         yield
         return
-    take, release = (sqlalchemy.text(f"SELECT {call}") for call in calls[engine.dialect.name])
+    take, take_later, release = (
+        sqlalchemy.text(f"SELECT {call}") for call in calls[engine.dialect.name]
+    )
     key = {"name": f"penex {name}"}
     with engine.connect() as connection:
         connection.detach()  # closed at the end, not kept for others with the lock on it
-        if not connection.execute(take, key).scalar():
-            raise LabError(
-                f"Another process tunes {name} with {storage.shown}. {_SEVERAL}: wait for it."
-            )
+        if not connection.execute(take_later if wait else take, key).scalar():
+            raise locks.Busy(name)
         try:
             yield
         finally:  # at once: a server may take a moment to notice that a connection has ended
@@ -209,16 +232,28 @@ class _FileLock:
     def __init__(self, journal: Path) -> None:
         self._journal = journal
         self._path = journal.with_name(f".{journal.name}.lock")
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
+        self._first: os.stat_result | None = None
 
     def acquire(self) -> bool:
         """Wait for the lock."""
-        self._file = self._path.open("a")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        if self._journal.exists():
+        self._file = self._path.open("ab")
+        locks.take(self._file, wait=True)
+        try:
             with self._journal.open("r+b") as file:
-                _cut_half_line(file)
-        return True
+                now = os.fstat(file.fileno())
+                self._first = self._first or now
+                if os.path.samestat(self._first, now):
+                    _cut_half_line(file)
+                    return True
+        except FileNotFoundError:
+            pass
+        self.release()
+        # What we would write to a new one would be the end of a study without its start.
+        raise LabError(
+            f"{self._journal} was removed or replaced while it was in use: nothing more is written "
+            "to it. Put it back, or give the command again to start new studies."
+        )
 
     def release(self) -> None:
         """Let go."""
@@ -228,15 +263,16 @@ class _FileLock:
 
 
 def _cut_half_line(file: IO[bytes]) -> None:
+    """Cut off the last line if it is not whole."""
     end = file.seek(0, 2)
     tail = b""
-    while end > len(tail) and not (tail and b"\n" in tail):
+    while end > len(tail) and b"\n" not in tail[:-1]:
         step = min(_BLOCK, end - len(tail))
         file.seek(end - len(tail) - step)
         tail = file.read(step) + tail
-    half = tail.rpartition(b"\n")[2]
-    if half and _is_entry(half):
-        file.truncate(end - len(half))
+    last = tail[tail.rfind(b"\n", 0, -1) + 1 :]
+    if last and not _is_entry(last):
+        file.truncate(end - len(last))
 
 
 def _optuna() -> Any:
