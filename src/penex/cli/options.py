@@ -124,13 +124,13 @@ class DataOptions:
     noise_kind: Annotated[Kind | None, hinted("flip|resample", "(default: flip)")] = None
     class_weights: Annotated[Literal["balanced"] | None, hinted("balanced")] = None
 
-    def task(self, name: str | None) -> "Task":
-        """The task that is meant: a named one, or one made of the user's data."""
+    def task(self, name: str | None, out: Path) -> "Task":
+        """The task that is meant: a named one, or one made of the user's data, with its folder."""
         from penex.cli import reading
         from penex.lab import models, tasks
 
         if self.data is not None and name is None:
-            return reading.own_task(self)
+            return reading.own_task(self, out)
         if self.label_column is not None:
             raise LabError("--label-column is for --data with a .csv.")
         task = tasks.find(name or "digits")

@@ -143,8 +143,10 @@ def _print_counts(collection: "Collection") -> None:
         print(f"  and {len(collection.classes) - _MANY} classes more")
 
 
-def own_task(options: "DataOptions") -> "Task":
+def own_task(options: "DataOptions", out: Path) -> "Task":
     """The task of --data; what is odd about the data is said on standard error."""
+    from penex.lab.tasks.own import placed
+
     assert options.data is not None
     task, collection = _own(
         options.data, options.image_size, options.label_column, options.model, options.allow_large
@@ -152,7 +154,7 @@ def own_task(options: "DataOptions") -> "Task":
     if writes():
         for note in collection.notes:
             print(visible(note), file=sys.stderr)
-    return task
+    return placed(task, options.data, out)
 
 
 def _own(

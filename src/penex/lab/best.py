@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penex.lab.errors import LabError, RecordError
 from penex.lab.models.exported import CARD
-from penex.lab.records import LISTING, Record
+from penex.lab.records import LISTING, Record, home_of
 
 _LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
 
@@ -68,6 +68,6 @@ def _places(folder: Path) -> list[Path]:
 def _listed(folder: Path) -> list[Path]:
     try:
         listing = json.loads((folder / LISTING).read_bytes())
-        return [folder / run["folder"] for run in listing["runs"]]
+        return [home_of(folder) / run["folder"] for run in listing["runs"]]
     except (ValueError, TypeError, LookupError) as error:
         raise RecordError(f"{folder / LISTING} is damaged: it lists no runs.") from error

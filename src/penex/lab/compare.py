@@ -1,6 +1,11 @@
 """A comparison: losses times seeds times training sizes, and the list of its runs on disk."""
 
+import hashlib
+import json
+import shlex
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +15,7 @@ import torch
 from penex.lab import examples, files, packing, training
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
-from penex.lab.records import FORMAT, LISTING, Record
+from penex.lab.records import FORMAT, KEPT, LISTING, Record
 from penex.lab.runs import LossSpec, Run, Treatment, plan
 from penex.lab.tasks import Task
 
@@ -95,9 +100,9 @@ def compare(
     _write(folder / name, listing)
     most = packing.size_for(device, pack, planned[0])
     packing.train(planned, out, device, hooks or training.Hooks(), done, most)
+    _write(folder / name, listing)  # another comparison may have taken the place meanwhile
     if ranks.rank() == 0 and name == LISTING:
         _keep_examples(planned, out, folder, device)
-    _write(folder / name, listing)  # another comparison may have taken the place meanwhile
     return listing
 
 
@@ -114,7 +119,30 @@ def _keep_examples(planned: list[Run], out: Path, folder: Path, device: torch.de
 def _write(path: Path, listing: Listing) -> None:
     if ranks.rank() == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == LISTING and path.exists():
+            _keep_previous(path, listing)
         files.write_json(path, listing)
+
+
+def _keep_previous(path: Path, listing: Listing) -> None:
+    """Keep another comparison's list where a report can be made of it, and say so."""
+    content = key = path.read_bytes()
+    with suppress(ValueError, KeyError, TypeError):  # a damaged one is kept too
+        known = json.loads(content)["runs"]
+        if known == listing["runs"]:
+            return
+        key = files.dumps(known).encode()
+    place = path.parent / KEPT / hashlib.sha256(key).hexdigest()[:8]
+    place.mkdir(parents=True, exist_ok=True)
+    files.write(place / LISTING, content)
+    with suppress(FileNotFoundError):
+        (path.parent / examples.NAME).replace(place / examples.NAME)
+    again = shlex.join(["penex", "report", str(place)])
+    print(
+        f"The page and tables in {path.parent} become this comparison's. The one before is kept: "
+        f"{again} makes its page and tables again.",
+        file=sys.stderr,
+    )
 
 
 def listing_of(comparison: Comparison, out: Path, command: str = "") -> Listing:

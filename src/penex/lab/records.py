@@ -39,12 +39,18 @@ _LASTING = (
 )
 
 LISTING = "comparison.json"  # which runs make one table
+KEPT = "comparisons"  # the folder, in a task's, of the lists that others took the place of
 ATTRIBUTE = "penex"  # under which a study says how it was made
 OBJECTIVE = "cross_entropy"  # of the validation set: what a trial is judged by
 
 Json = identity.Json
 
 _LARGEST = 1e30  # of a metric: what is beyond it was not measured
+
+
+def home_of(folder: Path) -> Path:
+    """Where the runs lie that the list in a folder names: there, or in the task that kept it."""
+    return folder / ".." / ".." if folder.resolve().parent.name == KEPT else folder
 
 
 def seal(done: Json) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from penex import registry
 from penex.lab.errors import RecordError
-from penex.lab.records import FORMAT, LISTING, Json, Record
+from penex.lab.records import FORMAT, LISTING, Json, Record, home_of
 from penex.lab.scores import scores_of
 from penex.lab.sentences import count, visible
 from penex.report.plain import publishable
@@ -195,7 +195,7 @@ def load(folder: Path, listing: Json | None = None) -> Results:
         )
     if not isinstance(listing, dict) or not _is_listing(listing):
         raise RecordError(f"{path} is damaged: it is no list of runs. Nothing was changed.")
-    rows = _rows(folder, listing["runs"])
+    rows = _rows(home_of(folder), listing["runs"])
     sources = {key: visible(text) for key, text in listing.get("sources", {}).items()}
     command = publishable(listing["command"])
     return Results(folder, visible(listing["task"]), command, rows, sources)

@@ -1,10 +1,16 @@
 """A task made of the user's own data."""
 
-import re
+import hashlib
+import json
+import os
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from penex.lab import models
+from penex.lab import files, locks, models
 from penex.lab.data import Collection
 from penex.lab.data.decoding import Progress
 from penex.lab.data.observed import observations
@@ -14,18 +20,63 @@ from penex.lab.tasks import NAMES, Task
 
 _VAL = _TEST = 0.2  # the paper's share for validation; the same again for testing
 
+OWNER = "data.json"  # in a task's folder: which data it belongs to
+
 RECIPE = Recipe(epochs=60, lr=1e-3, clip=5.0)  # that of digits
 
 
 def task_name(path: Path) -> str:
-    """The name of a task, from the name of its data.
+    """The name of a task, from the name of its data: letters and digits of any script.
 
-    >>> task_name(Path("My Flowers.npz"))
-    'my_flowers'
+    >>> task_name(Path("My Flowers.npz")), task_name(Path("Ärzte/花 12.zip"))
+    ('my_flowers', '花_12')
     """
-    stem = path.resolve().name.partition(".")[0]
-    name = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "data"
+    stem = unicodedata.normalize("NFC", path.resolve().name.partition(".")[0].lower())
+    kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in stem)
+    name = "_".join(kept.split()).encode()[:200].decode(errors="ignore") or "data"
     return f"{name}_data" if name in NAMES else name
+
+
+def placed(task: Task, path: Path, out: Path) -> Task:
+    """The task of a user's data under a name that no other data have in a folder of tasks.
+
+    The folder of the task remembers where its data are. Others of the same name get a name with a
+    hash of where they are.
+
+    Args:
+        task: of the data.
+        path: of the data.
+        out: the folder of all tasks.
+    """
+    ours = {"path": str(path.resolve()), "sha256": task.identity["sha256"]}
+    out.mkdir(parents=True, exist_ok=True)
+    with locks.held(out / ".names.lock", wait=True):
+        name, owner = task.name, _owner(out / task.name)
+        others = any(owner.values()) and not any(ours[key] in owner[key] for key in owner)
+        if others or path.resolve().is_relative_to((out / name).resolve()):  # or the data are there
+            name += f"-{hashlib.sha256(os.fsencode(ours['path'])).hexdigest()[:8]}"
+            owner = _owner(out / name)
+        if not owner["path"] or ours["path"] in owner["path"]:
+            (out / name).mkdir(exist_ok=True)
+            if owner != {key: [value] for key, value in ours.items()}:
+                files.write_json(out / name / OWNER, ours)
+    return replace(task, name=name)
+
+
+def _owner(folder: Path) -> dict[str, list[str]]:
+    """Where the data of a task's folder are, and their checksums; empty if it has none yet."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads((folder / OWNER).read_bytes())
+        return {key: [str(known[key])] for key in ("path", "sha256")}
+    # Of a version that did not write it down, or damaged: the runs know their data.
+    return {"path": [], "sha256": list(_checksums(folder))}
+
+
+def _checksums(folder: Path) -> Iterator[str]:
+    for path in folder.glob("*/*/seed-*/config.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            config: dict[str, Any] = json.loads(path.read_bytes())
+            yield str(config["data"]["sha256"])
 
 
 def own(
