@@ -13,10 +13,6 @@ from penex.installing import install
 from penex.streams import outlive_readers
 
 _NEEDED = ("numpy", "rich", "safetensors", "tyro")
-_NO_LOCKS = (
-    "The laboratory locks what it writes with fcntl, which this system does not have: use Linux, "
-    "macOS or WSL. The losses work here: import penex."
-)
 _INTERRUPTED = 130
 
 
@@ -47,13 +43,8 @@ def _run(words: list[str]) -> None:
     if lacking := _lacking():
         print(f"penex: {lacking} `penex doctor` says what is there.", file=sys.stderr)
         sys.exit(2)
-    try:
-        from penex import cli
-    except ModuleNotFoundError as error:
-        if error.name != "fcntl":
-            raise
-        print(f"penex: {_NO_LOCKS}", file=sys.stderr)
-        sys.exit(2)
+    from penex import cli
+
     cli.main()
 
 
