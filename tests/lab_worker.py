@@ -16,6 +16,8 @@ from penex.lab import runs, tasks, training
 from penex.lab.engine import loop, ranks
 from penex.lab.engine.step import step
 
+from witness import fit_alone
+
 CPU = torch.device("cpu")
 DIGITS = tasks.find("digits")
 STEPS = 100
@@ -27,14 +29,7 @@ def train(loss: str) -> Tensor:
     run = runs.plan(DIGITS, runs.LossSpec(loss), 0, 97, changes)
     data = training.data_of(run, CPU)
     learner = training.learner_of(run, data, CPU)
-    loop.fit(
-        learner,
-        data,
-        0,
-        loop.start(learner, data),
-        on_epoch=lambda line: None,
-        save=lambda position: None,
-    )
+    fit_alone(learner, data, loop.start(learner, data))
     assert learner.count.item() == STEPS
     return learner.theta.clone()
 

@@ -30,6 +30,8 @@ from penex.lab.models import find
 from penex.lab.models.layers import Dropout, seed_all
 from penex.lab.recipe import Recipe
 
+from witness import fit_alone
+
 CPU = torch.device("cpu")
 DIGITS = tasks.find("digits")
 LOSSES = list(registry.LOSSES)
@@ -46,9 +48,9 @@ def start(run: runs.Run) -> tuple[Learner, Data, loop.Position]:
 
 
 def fit(learner: Learner, data: Data, position: loop.Position, **options: Any) -> loop.Outcome:
-    lines: list[Any] = options.pop("lines", [])
-    options.setdefault("save", lambda position: None)
-    return loop.fit(learner, data, 0, position, on_epoch=lines.append, **options)
+    outcome = fit_alone(learner, data, position, **options)
+    assert outcome is not None
+    return outcome
 
 
 # The optimisers.

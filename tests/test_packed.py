@@ -550,7 +550,7 @@ def test_a_pack_goes_on_without_those_who_left(tmp_path: Path) -> None:
     def stop() -> bool:  # in the third epoch, when one has gone
         nonlocal asked
         asked += 1
-        return asked > 11
+        return asked > 9
 
     with pytest.raises(Interrupted):
         packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)

@@ -18,6 +18,7 @@ from penex.lab.data import Data
 from penex.lab.data.noise import LabelNoise
 from penex.lab.data.split import split
 from penex.lab.engine import checkpoint, loop, ranks, seeds
+from penex.lab.engine.alone import Alone
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.learner import Learner
 from penex.lab.errors import LabError, RecordError
@@ -164,11 +165,20 @@ def data_of(run: Run, device: torch.device) -> Data:
 
 
 def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None:
-    began = time.monotonic()
-    writes = ranks.rank() == 0
     if _is_done(record, device):
         return  # another process finished it between the first look and the lock
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seat = seated(run, record, device, hooks)
+    if ranks.rank() == 0:
+        hooks.begin(run, seat.position.epoch)
+    loop.fit(Alone(seat), stop=hooks.stop, save_seconds=hooks.save_seconds)
+
+
+def seated(run: Run, record: Record, device: torch.device, hooks: Hooks) -> loop.Seat:
+    """A run ready to be trained, from its start or from its last checkpoint."""
     data = data_of(run, device)
+    writes = ranks.rank() == 0
     if writes:
         record.begin(run.config, {**environment.describe(device), "data": data.facts})
     learner = learner_of(run, data, device)
@@ -176,68 +186,65 @@ def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None
     checkpoint.load(record.checkpoint, learner, position)
     if writes:
         record.rewind_metrics(position.epoch)
-        hooks.begin(run, position.epoch)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    writer = Writer(run, record, learner, data, hooks)
+    return loop.Seat(learner, data, run.seed, position, writer)
 
-    def on_epoch(line: Json) -> None:
-        record.add_metrics(line)
-        hooks.epoch(run, line)
 
-    def save(position: loop.Position) -> None:
-        nonlocal began
-        record.keep_metrics()
-        checkpoint.save(record.checkpoint, learner, position)
-        record.add_time(time.monotonic() - began)
+@dataclass(frozen=True)
+class Writer:
+    """Writes the record of a run while it is trained.
+
+    Attributes:
+        run: what is trained.
+        record: of the run.
+        learner: the model.
+        data: of the run.
+        hooks: who watches.
+    """
+
+    run: Run
+    record: Record
+    learner: Learner
+    data: Data
+    hooks: Hooks
+
+    def epoch(self, line: Json) -> None:
+        """Add the line of an epoch."""
+        self.record.add_metrics(line)
+        self.hooks.epoch(self.run, line)
+
+    def save(self, position: loop.Position, seconds: float) -> None:
+        """Write a checkpoint."""
+        self.record.keep_metrics()
+        checkpoint.save(self.record.checkpoint, self.learner, position)
+        self.record.add_time(seconds)
+
+    def end(self, outcome: loop.Outcome, seconds: float) -> None:
+        """Write what a run that came to its end leaves."""
         began = time.monotonic()
-
-    outcome = loop.fit(
-        learner,
-        data,
-        run.seed,
-        position,
-        on_epoch=on_epoch,
-        save=save,
-        stop=hooks.stop,
-        save_seconds=hooks.save_seconds,
-    )
-    if writes:
-        finish(run, record, learner, data, outcome, time.monotonic() - began, hooks)
-
-
-def finish(
-    run: Run,
-    record: Record,
-    learner: Learner,
-    data: Data,
-    outcome: loop.Outcome,
-    seconds: float,
-    hooks: Hooks,
-) -> None:
-    """Write what a run that came to its end leaves; `seconds` are those not yet counted."""
-    began = time.monotonic()
-    results: Json | None = {}
-    if outcome.status == "completed":
-        results = _evaluate(record, learner, data)
-        if results is None:
-            what = f"the outputs for the test set were not finite at step {outcome.steps}"
-            outcome = replace(outcome, status="diverged", reason=what)
-        else:
-            exported.save(record.folder, learner.module, card_of(run, learner, data))
-    total = record.add_time(seconds + time.monotonic() - began)
-    record.finish(
-        {
-            "status": outcome.status,
-            "steps": outcome.steps,
-            "reason": outcome.reason,
-            "diverged": outcome.numbers or None,
-            "classes": len(data.classes),
-            **(results or {}),
-            "wall_time": total,
-            "peak_memory": environment.peak_memory(learner.device),
-        },
-        keep_checkpoint=hooks.keep_checkpoints,
-    )
+        results: Json | None = {}
+        if outcome.status == "completed":
+            results = _evaluate(self.record, self.learner, self.data)
+            if results is None:
+                what = f"the outputs for the test set were not finite at step {outcome.steps}"
+                outcome = replace(outcome, status="diverged", reason=what)
+            else:
+                card = card_of(self.run, self.learner, self.data)
+                exported.save(self.record.folder, self.learner.module, card)
+        total = self.record.add_time(seconds + time.monotonic() - began)
+        self.record.finish(
+            {
+                "status": outcome.status,
+                "steps": outcome.steps,
+                "reason": outcome.reason,
+                "diverged": outcome.numbers or None,
+                "classes": len(self.data.classes),
+                **(results or {}),
+                "wall_time": total,
+                "peak_memory": environment.peak_memory(self.learner.device),
+            },
+            keep_checkpoint=self.hooks.keep_checkpoints,
+        )
 
 
 def card_of(run: Run, learner: Learner, data: Data) -> Json:

@@ -1,22 +1,22 @@
-"""The loop around the step: epochs, what is measured after each, when to save, when to stop."""
+"""The one loop around the step: epochs, what is measured after each, when to save, when to stop.
+
+What is trained is a crew: a learner alone (`alone.py`) or a pack of them (`together.py`). Each of
+its runs has a seat, and a witness who writes down what becomes of it.
+"""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from penex import metrics
-from penex.lab import chance
 from penex.lab.data import Data
-from penex.lab.engine import ranks, schedule, seeds
-from penex.lab.engine.evaluation import logits_of, numbers, scores_of
+from penex.lab.engine import ranks
 from penex.lab.engine.learner import Learner
-from penex.lab.engine.step import HISTORY, step
+from penex.lab.engine.step import HISTORY
 from penex.lab.errors import Interrupted, LabError
 
 Line = dict[str, Any]
@@ -56,83 +56,169 @@ class Outcome:
     numbers: dict[str, float | None] = field(default_factory=dict)
 
 
+class Witness(Protocol):
+    """Who keeps what becomes of a run, on the process that writes."""
+
+    def epoch(self, line: Line) -> None:
+        """An epoch is over; its numbers."""
+
+    def save(self, position: Position, seconds: float) -> None:
+        """Keep the learner's state; seconds were spent since the last time."""
+
+    def end(self, outcome: Outcome, seconds: float) -> None:
+        """The run is over; seconds were spent since it was saved."""
+
+
+@dataclass
+class Seat:
+    """A run in training.
+
+    Attributes:
+        learner: what is trained.
+        data: on the learner's device.
+        seed: of the order of the examples.
+        position: how far the run has come; it moves along.
+        witness: who keeps what becomes of it.
+        alive: False once it has ended, and for one who only keeps the place.
+    """
+
+    learner: Learner
+    data: Data
+    seed: int
+    position: Position
+    witness: Witness
+    alive: bool = True
+
+
+class Sight(NamedTuple):
+    """What is to be known of a crew after an epoch, on the host.
+
+    Attributes:
+        history: (models, steps, numbers).
+        sound: whether each one's parameters are finite.
+        sees: whether each one's outputs for the validation set are.
+        validation: the metrics of each on its validation set.
+    """
+
+    history: Tensor
+    sound: list[bool]
+    sees: list[bool]
+    validation: list[dict[str, float]]
+
+
+class Crew(Protocol):
+    """One or several learners that take the same steps at the same time."""
+
+    @property
+    def seats(self) -> Sequence[Seat]:
+        """One for each learner."""
+
+    @property
+    def rates(self) -> Tensor:
+        """(steps of all epochs, models), on the host."""
+
+    def batches(self, epoch: int) -> Sequence[Tensor]:
+        """The batches of an epoch."""
+
+    def step(self, batch: Tensor, number: int) -> None:
+        """Take the step of a number, counted over all epochs from 0."""
+
+    def is_well(self, steps: int) -> bool:
+        """Whether nothing broke in the first steps of this epoch."""
+
+    def look(self) -> Sight:
+        """What is to be known at the end of an epoch; the same on all processes."""
+
+    def settle(self) -> None:
+        """Give the learners, and the positions, the state that they would have alone."""
+
+
 def never() -> bool:
     """Nobody asked to stop."""
     return False
 
 
-def fit(
-    learner: Learner,
-    data: Data,
-    seed: int,
-    position: Position,
-    *,
-    on_epoch: Callable[[Line], None],
-    save: Callable[[Position], None],
-    stop: Callable[[], bool] = never,
-    save_seconds: float = math.inf,
-) -> Outcome:
-    """Train to the end of the recipe, from wherever the position is.
+def fit(crew: Crew, *, stop: Callable[[], bool] = never, save_seconds: float = math.inf) -> None:
+    """Train a crew to the end of its recipe, from wherever it is.
 
     Args:
-        learner: what is trained.
-        data: on the learner's device.
-        seed: of the order of the examples.
-        position: where to start; it moves along.
-        on_epoch: gets a line of numbers after each epoch, on rank 0.
-        save: keeps the state; called on rank 0 at the end and when time is up.
+        crew: what is trained; its witnesses are told.
         stop: asked after each step; if it says yes, the state is saved and Interrupted raised.
         save_seconds: how often to save.
     """
-    recipe, n = learner.recipe, len(data.train)
-    steps = len(position.history)
-    rates = schedule.rates(recipe, steps).to(learner.device, learner.wide)
+    seats = crew.seats
+    first, recipe = seats[0].position, seats[0].learner.recipe
+    device, steps = seats[0].learner.device, len(first.history)
     alone = ranks.world() == 1
-    saved = time.monotonic()
-    learner.train()
-    while position.epoch < recipe.epochs:
-        order = seeds.order(seed, position.epoch, n).to(learner.device)
-        batches = cut(order, recipe.batch_size, learner.least)
-        done = position.epoch * steps
-        while position.step < steps:
-            i = position.step
-            # For a model of the user's that draws: what it draws needs no saving then.
-            chance.sow(seeds.derive(seed, "draws", done + i, ranks.rank()))
-            step(learner, data, batches[i], rates[done + i], position.history[i])
-            position.step += 1
+    clock = saved = time.monotonic()
+
+    def share() -> float:
+        """The time since the last time, of each."""
+        nonlocal clock
+        before, clock = clock, time.monotonic()
+        return (clock - before) / len(seats)
+
+    def save() -> None:
+        nonlocal saved
+        crew.settle()
+        spent = share()
+        for seat in seats:
+            if seat.alive and ranks.rank() == 0:
+                seat.witness.save(seat.position, spent)
+        saved = time.monotonic()
+
+    while first.epoch < recipe.epochs and any(seat.alive for seat in seats):
+        batches = crew.batches(first.epoch)
+        while first.step < steps:
+            crew.step(batches[first.step], first.epoch * steps + first.step)
+            for seat in seats:
+                seat.position.step += 1
             # Processes that train together save and stop together, at the end of an epoch.
-            if not alone or position.step == steps:
+            if not alone or first.step == steps:
                 continue
             wanted = stop()
             if wanted or time.monotonic() - saved >= save_seconds:
-                if _first_bad(learner, position.history[: position.step]) is None:
-                    save(position)
+                if crew.is_well(first.step):
+                    save()
                 saved = time.monotonic()
                 if wanted:
                     raise Interrupted
-        _pool(position.history)
-        bad = _first_bad(learner, position.history)
-        if bad is not None:
-            return diverged(position.history[bad], done + bad + 1)
-        position.epoch, position.step = position.epoch + 1, 0
-        blind = False
-        if ranks.rank() == 0:
-            logits = logits_of(learner, data, data.val)
-            blind = not bool(logits.isfinite().all())
-            if not blind:
-                validation = numbers(metrics.summary(scores_of(learner, logits, data.val)))
-                on_epoch(line(position, rates[done + steps - 1].item(), validation))
-        if ranks.agree(blind, learner.device):
-            return diverged(position.history[-1], done + steps, BLIND)
-        wanted = ranks.agree(stop(), learner.device) and position.epoch < recipe.epochs
-        last = position.epoch == recipe.epochs
-        if last or wanted or time.monotonic() - saved >= save_seconds:
-            if ranks.rank() == 0:
-                save(position)
-            saved = time.monotonic()
+        _end_of_epoch(crew, clock)
+        last = first.epoch == recipe.epochs
+        wanted = ranks.agree(stop(), device) and not last
+        if any(s.alive for s in seats) and (
+            last or wanted or time.monotonic() - saved >= save_seconds
+        ):
+            save()
         if wanted:
             raise Interrupted
-    return Outcome("completed", recipe.epochs * steps)
+    for seat in seats:
+        if seat.alive and ranks.rank() == 0:
+            seat.witness.end(Outcome("completed", recipe.epochs * steps), share())
+
+
+def _end_of_epoch(crew: Crew, clock: float) -> None:
+    """Look for divergence and at the validation sets; tell the witnesses what was seen."""
+    sight = crew.look()
+    for k, seat in enumerate(crew.seats):
+        position, history = seat.position, sight.history[k]
+        steps = len(history)
+        done = position.epoch * steps
+        position.epoch, position.step = position.epoch + 1, 0
+        if not seat.alive:
+            continue
+        wrong = history[:, HISTORY.index("loss")].isfinite().logical_not().nonzero().flatten()
+        if len(wrong) or not sight.sound[k] or not sight.sees[k]:
+            # Broken parameters would make the next step's loss wrong, if there were one.
+            bad = min([*wrong.tolist(), steps - 1])
+            why = BLIND if sight.sound[k] and not len(wrong) else ""
+            outcome = diverged(history[bad], done + bad + 1, why)
+            seat.alive = False
+            if ranks.rank() == 0:
+                seat.witness.end(outcome, (time.monotonic() - clock) / len(crew.seats))
+        elif ranks.rank() == 0:
+            rate = crew.rates[done + steps - 1, k].item()
+            seat.witness.epoch(line(position.epoch, history, rate, sight.validation[k]))
 
 
 def cut(order: Tensor, size: int, least: int = 1) -> list[Tensor]:
@@ -159,28 +245,6 @@ def start(learner: Learner, data: Data) -> Position:
     return Position(history)
 
 
-def _pool(history: Tensor) -> None:
-    """Make the history that of all processes: the mean loss, the largest of the rest."""
-    if ranks.world() == 1:
-        return
-    loss, rest = history[:, :1].contiguous(), history[:, 1:].contiguous()
-    dist.all_reduce(loss)
-    dist.all_reduce(rest, op=dist.ReduceOp.MAX)
-    history.copy_(torch.cat([loss / ranks.world(), rest], dim=1))
-
-
-def _first_bad(learner: Learner, history: Tensor) -> int | None:
-    """The first step whose loss was not finite, or the last one if it broke the parameters.
-
-    Broken parameters would give a loss that is not finite in the next step, if there were one.
-    This reads from the device, once.
-    """
-    good = torch.cat([history[:, 0].isfinite(), learner.theta.isfinite().all().view(1)])
-    if bool(good.all()):
-        return None
-    return min(int(good.logical_not().nonzero()[0].item()), len(history) - 1)
-
-
 def diverged(row: Tensor, at: int, what: str = "") -> Outcome:
     """The end of a run whose step number `at` left this row of history."""
     seen = dict(zip(HISTORY, row.tolist(), strict=True))
@@ -192,13 +256,12 @@ def diverged(row: Tensor, at: int, what: str = "") -> Outcome:
     return Outcome("diverged", at, f"{what} at step {at} ({rest}{rho})", seen)
 
 
-def line(position: Position, rate: float, validation: dict[str, float]) -> Line:
-    """What is kept of an epoch: its history, and the metrics of the validation set."""
-    history, steps = position.history, len(position.history)
+def line(epoch: int, history: Tensor, rate: float, validation: dict[str, float]) -> Line:
+    """What is kept of an epoch: its number, its history, and the metrics of the validation set."""
     rho = history[-1, HISTORY.index("rho")].item()
     return {
-        "epoch": position.epoch,
-        "step": position.epoch * steps,
+        "epoch": epoch,
+        "step": epoch * len(history),
         "lr": rate,
         "train_loss": history[:, HISTORY.index("loss")].mean().item(),
         "grad_norm": history[:, HISTORY.index("grad_norm")].mean().item(),

@@ -1,0 +1,74 @@
+"""A learner alone, on one process or several: what `loop.fit` trains."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from penex import metrics
+from penex.lab import chance
+from penex.lab.engine import ranks, schedule, seeds
+from penex.lab.engine.evaluation import logits_of, numbers, scores_of
+from penex.lab.engine.loop import Seat, Sight, cut
+from penex.lab.engine.step import HISTORY, step
+
+
+class Alone:
+    """A crew of one.
+
+    Args:
+        seat: of the learner.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat, self.seats = seat, [seat]
+        learner, history = seat.learner, seat.position.history
+        self.rates = schedule.rates(learner.recipe, len(history)).unsqueeze(1)
+        self._there = self.rates[:, 0].to(learner.device, learner.wide)
+        learner.train()
+
+    def batches(self, epoch: int) -> list[Tensor]:
+        """The batches of an epoch, whole even where processes share them."""
+        learner, data = self.seat.learner, self.seat.data
+        order = seeds.order(self.seat.seed, epoch, len(data.train)).to(learner.device)
+        return cut(order, learner.recipe.batch_size, learner.least)
+
+    def step(self, batch: Tensor, number: int) -> None:
+        """Take a step."""
+        seat = self.seat
+        # For a model of the user's that draws: what it draws needs no saving then.
+        chance.sow(seeds.derive(seat.seed, "draws", number, ranks.rank()))
+        row = seat.position.history[seat.position.step]
+        step(seat.learner, seat.data, batch, self._there[number], row)
+
+    def is_well(self, steps: int) -> bool:
+        """Whether losses and parameters are finite; reads from the device, once."""
+        losses = self.seat.position.history[:steps, HISTORY.index("loss")]
+        return bool(losses.isfinite().all() & self.seat.learner.theta.isfinite().all())
+
+    def look(self) -> Sight:
+        """The history of all processes; the validation set, which the first one looks at."""
+        learner, data, history = self.seat.learner, self.seat.data, self.seat.position.history
+        _pool(history)
+        sound = bool(learner.theta.isfinite().all())
+        well = sound and self.is_well(len(history))
+        sees, validation = well, {}
+        if well and ranks.rank() == 0:
+            logits = logits_of(learner, data, data.val)
+            sees = bool(logits.isfinite().all())
+            if sees:
+                validation = numbers(metrics.summary(scores_of(learner, logits, data.val)))
+        blind = ranks.agree(well and not sees, learner.device)
+        return Sight(history.cpu().unsqueeze(0), [sound], [not blind], [validation])
+
+    def settle(self) -> None:
+        """Nothing: the learner and its position are what was trained."""
+
+
+def _pool(history: Tensor) -> None:
+    """Make the history that of all processes: the mean loss, the largest of the rest."""
+    if ranks.world() == 1:
+        return
+    loss, rest = history[:, :1].contiguous(), history[:, 1:].contiguous()
+    dist.all_reduce(loss)
+    dist.all_reduce(rest, op=dist.ReduceOp.MAX)
+    history.copy_(torch.cat([loss / ranks.world(), rest], dim=1))
