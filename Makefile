@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/penex compare
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not records"
 
 test-all: lint
 	$(BIN)/python -m pytest -n 2

@@ -1,0 +1,230 @@
+"""The tables of the documents say what the records in results/ say (`make test-all`)."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+
+from penex import cli
+from penex.lab.bench import LARGE, SMALL
+from penex.lab.compare import listing_of
+from penex.lab.records import Record
+from penex.paper import claims, plan
+from penex.paper.printed import PRINTED
+from penex.report import results
+from penex.report.statistics import paired_difference
+
+pytestmark = pytest.mark.records
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+SHOWN = ("accuracy", "cross_entropy", "brier", "ece")
+ROWS = {
+    "cifar10": "CIFAR-10",
+    "cifar10_noisy": "a tenth of the labels wrong",
+    "cifar100": "CIFAR-100",
+    "pathmnist": "PathMNIST",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, results.Row]]:
+    """The rows of the main table by task and loss."""
+    return {
+        task: {row.loss: row for row in results.load(RESULTS / task).rows} for task in plan.TABLE1
+    }
+
+
+def table(page: str, head: str) -> dict[str, list[str]]:
+    """The rows of the table whose first heading is given, by their first cell, without marks."""
+    lines = iter((ROOT / page).read_text().splitlines())
+    assert any(line.startswith(f"| {head} |") for line in lines), head
+    next(lines)
+    rows = {}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        first, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        rows[first] = cells
+    return rows
+
+
+def mean(row: results.Row, metric: str) -> float:
+    return fmean(row.values(metric).values())
+
+
+def spread(values: list[float]) -> str:
+    return f"{fmean(values):.3f} ± {stdev(values):.3f}"
+
+
+def test_the_tables_of_the_paper_were_written_after_the_last_change_of_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make claims` writes docs/reproduction.md."""
+    shutil.copytree(RESULTS, tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "table1", "--read-only", "--out", "results"]
+    monkeypatch.setattr("sys.argv", ["penex", *words])
+    cli.main(words)
+    written = (tmp_path / "results" / "claims.md").read_text()
+    assert written == (ROOT / "docs" / "reproduction.md").read_text()
+    leads = claims.leads([results.load(RESULTS / name) for name in plan.TABLE1])
+    assert leads in written
+    assert leads in (ROOT / "docs" / "results.md").read_text()
+
+
+def test_which_loss_when(found: dict[str, dict[str, results.Row]]) -> None:
+    """The README's table: accuracy and cross-entropy of three losses, ρ estimated."""
+    said = table("README.md", "accuracy / cross-entropy")
+    for task in ("cifar10", "cifar10_noisy", "cifar100"):
+        cells = next(cells for first, cells in said.items() if first.startswith(TITLES[task]))
+        for cell, loss in zip(cells, ("ce", "label_smoothing", "penex"), strict=False):
+            row = found[task][loss]
+            assert cell == f"{mean(row, 'accuracy'):.3f} / {mean(row, 'cross_entropy'):.3f}"
+
+
+TITLES = {
+    "cifar10": "clean labels: CIFAR-10",
+    "cifar10_noisy": "noisy labels: CIFAR-10",
+    "cifar100": "clean labels: CIFAR-100",
+}
+
+
+def test_early_stopping(found: dict[str, dict[str, results.Row]]) -> None:
+    """Best with best, and last with best: the validation set, every fourth epoch."""
+    said = table("docs/results.md", "validation cross-entropy")
+    assert list(said) == list(ROWS.values())
+    for task, title in ROWS.items():
+        best, last, epochs = {}, {}, {}
+        for loss in ("ce", "penex"):
+            runs = found[task][loss].records
+            history = {seed: run.history for seed, run in runs.items()}
+            lines = {seed: min(all_, key=_cross_entropy) for seed, all_ in history.items()}
+            best[loss] = {seed: _cross_entropy(line) for seed, line in lines.items()}
+            last[loss] = {seed: _cross_entropy(all_[-1]) for seed, all_ in history.items()}
+            epochs[loss] = round(fmean(line["epoch"] for line in lines.values()))
+        cells = [
+            f"{fmean(best[loss].values()):.3f} ({epochs[loss]}), {fmean(last[loss].values()):.3f}"
+            for loss in ("ce", "penex")
+        ]
+        leads = [paired_difference(best["ce"], which["penex"]).words for which in (best, last)]
+        assert said[title] == [*cells, *leads]
+
+
+def _cross_entropy(line: dict[str, Any]) -> float:
+    value: float = line["validation"]["cross_entropy"]
+    return value
+
+
+def test_the_other_loss_of_the_authors_code(found: dict[str, dict[str, results.Row]]) -> None:
+    said = table("docs/results.md", "accuracy, cross-entropy, Brier, ECE")
+    for sweep in plan.sweeps()["gap"]:
+        listing = listing_of(plan.plan_sweep(sweep, 5), RESULTS)
+        other = results.load(RESULTS / sweep.task, listing).rows[-2]
+        rows = [found[sweep.task]["label_smoothing"], found[sweep.task]["penex"], other]
+        cells = [", ".join(f"{mean(row, metric):.3f}" for metric in SHOWN) for row in rows]
+        assert said[ROWS[sweep.task]] == cells
+
+
+def held_fixed(task: str, alpha: float) -> dict[float, list[Record]]:
+    """The records of PENEX with rho held fixed, by rho."""
+    runs: dict[float, list[Record]] = {}
+    for path in sorted((RESULTS / task / "penex").glob("*/seed-*/config.json")):
+        arguments = json.loads(path.read_text())["loss"]["arguments"]
+        if arguments["rho"] is not None and arguments["alpha"] == alpha:
+            runs.setdefault(arguments["rho"], []).append(Record(path.parent))
+    return runs
+
+
+FIXED = {
+    "cifar100": "CIFAR-100, α = 0.085",
+    "cifar10": "CIFAR-10, α = 0.03",
+    "cifar10_noisy": "CIFAR-10, a tenth of the labels wrong, α = 0.025",
+    "pathmnist": "PathMNIST at 28 pixels, α = 0.058",
+}
+
+
+@pytest.mark.parametrize("task", FIXED)
+def test_rho_held_fixed(task: str) -> None:
+    said = table("docs/results.md", FIXED[task])
+    if "printed in the paper" in said:
+        printed = PRINTED[task]["penex"]
+        assert said["printed in the paper"] == [f"*{printed[m]:.3f}*".strip("*") for m in SHOWN[:3]]
+    runs = held_fixed(task, float(FIXED[task].rpartition(" ")[2]))
+    if not runs:
+        pytest.skip(f"results/{task} has no records of rho held fixed")
+    for rho, records in runs.items():
+        exponent = f"{rho:.0e}".replace("e-0", "e-")
+        cells = said[f"ρ held fixed at {exponent}"]
+        tests = [record.done()["test"] for record in records]
+        assert cells == [spread([test[m] for test in tests]) for m in SHOWN[: len(cells)]]
+
+
+def test_the_values_of_our_studies() -> None:
+    """docs/tuning.md, with the authors' values in brackets."""
+    sweep = plan.studied("cifar10", RESULTS)
+    assert sweep is not None
+    rows = results.load(RESULTS / "cifar10", listing_of(plan.plan_sweep(sweep, 5), RESULTS)).rows
+    said = table("docs/tuning.md", "CIFAR-10, tuned")
+    for cells, own, other in zip(said.values(), rows[1::2], rows[::2], strict=True):
+        expected = []
+        for metric in SHOWN:
+            new, old = (list(row.values(metric).values()) for row in (own, other))
+            expected.append(f"{spread(new)} [{fmean(old):.3f}]")
+        assert cells[1:] == expected
+
+
+def ratios(line: list[str]) -> Iterator[tuple[float, float]]:
+    """The numbers of cells, each with half of its last digit."""
+    for text in line:
+        yield float(text), 0.5001 * 10 ** -len(text.partition(".")[2])
+
+
+def test_what_the_loss_costs_on_a_gpu() -> None:
+    """Every ratio of the table, against the record of the same run."""
+    rows = json.loads((RESULTS / "bench-h200.json").read_text())["rows"]
+    found = {(row["size"], row["pass"], row["loss"]): row for row in rows}
+    columns = (
+        "cross-entropy, compiled",
+        "cross-entropy, Liger (overwrites)",
+        "cross-entropy, Liger (a copy)",
+        "PENEX, the paper's listing",
+        "PENEX, plain formula",
+        "PENEX",
+    )
+    text = (ROOT / "docs" / "costs.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("|") and line.count("|") == 12]
+    said = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines[2:]]
+    sizes = (*SMALL, *LARGE)
+    assert [line[0].replace(" × ", "x") for line in said] == list(sizes)
+    for size, line in zip(sizes, said, strict=True):
+        shown = [found[size, "forward+backward", name]["ratio"] for name in columns]
+        graph = found[size, "CUDA graph", "PENEX"]
+        shown.append(graph["ratio"])
+        if line[9] != "launches":
+            shown.append(graph["floors"])
+        for (number, half), ratio in zip(ratios(line[2 : 2 + len(shown)]), shown, strict=True):
+            assert number == pytest.approx(ratio, abs=half)
+
+
+def test_what_a_step_of_training_costs() -> None:
+    rows = json.loads((RESULTS / "training-h200.json").read_text())["rows"]
+    found = {row["what"]: row["microseconds"] for row in rows}
+    said = table("docs/costs.md", "one model's step of CIFAR-10")
+    names = (
+        "eager, one model",
+        "with Triton, 1 packed",
+        "with Triton, 50 packed",
+        "captured, 50 packed",
+    )
+    steps = 625 * 200  # of 64 of 40,000 examples, in 200 epochs
+    for name, (micro, over, seconds, hour) in zip(names, said.values(), strict=True):
+        time = found[name]
+        assert micro == f"{time:,.0f}"
+        assert float(over.strip(" ×")) == round(found[names[0]] / time)
+        assert float(seconds.removesuffix(" s")) == pytest.approx(time * steps / 1e6, rel=0.02)
+        assert float(hour) == pytest.approx(3600e6 / (time * steps), rel=0.01, abs=0.5)
