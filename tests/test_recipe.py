@@ -42,6 +42,8 @@ def test_the_rest_of_the_appendix() -> None:
     assert PAPER_RATES == {"imagenet": {"penex": 1e-5}}
     assert {n for n, r in PAPER.items() if r.warmup_epochs} == {"imagenet"}
     assert PAPER["imagenet"].warmup_epochs == 10
+    decays = {n: (r.weight_decay, r.momentum) for n, r in PAPER.items() if r.optimizer == "sgd"}
+    assert decays == {"cifar10_resnet18": (5e-4, 0.9), "cifar100_resnet18": (5e-4, 0.9)}
     assert all(r.dtype == "float32" and not r.autocast for r in PAPER.values())
 
 
