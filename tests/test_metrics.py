@@ -61,7 +61,7 @@ def test_ece_per_batch_is_the_plain_mean_over_batches(n: int) -> None:
 def test_ece_per_batch_of_a_calibrated_model_is_not_zero(
     sharpness: float, accuracy: float, error: float
 ) -> None:
-    """Labels drawn from the model's own probabilities: the figures that the README warns of."""
+    """Labels drawn from the model's own probabilities: the figures that docs/inside.md warns of."""
     torch.manual_seed(0)
     logits = sharpness * torch.randn(40_000, 10, dtype=torch.float64)
     target = torch.multinomial(logits.softmax(1), 1).squeeze(1)

@@ -439,7 +439,7 @@ def test_our_own_results_are_shown_with_the_papers_beside_them(
 
 
 def test_a_baseline_that_misses_the_paper_would_be_a_bug() -> None:
-    """Issue 7's rule: on clean CIFAR-10 within 0.02 accuracy, by the records."""
+    """On clean CIFAR-10 within 0.02 accuracy, by the records."""
     found = results.load(RESULTS / "cifar10")
     for row, cells in report.block(found).rows:
         if row.loss in ("ce", "label_smoothing", "confidence_penalty", "focal"):
