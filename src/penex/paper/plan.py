@@ -86,8 +86,8 @@ def _gap(name: str, *others: str) -> Sweep:
         f"Where PENEX's gap may come from: {task.title}",
         f"The paper prints an accuracy of {printed['accuracy']:.3f}, a cross-entropy of "
         f"{printed['cross_entropy']:.3f} and a Brier score of {printed['brier']:.3f}: does a "
-        "difference between its text and the authors' code explain what we miss of them? (What "
-        "does is rho held fixed at its lower bound: docs/results.md.) "
+        "difference between its text and the authors' code explain what we miss of them? (Rho "
+        "held fixed at its lower bound explains most of it: docs/results.md.) "
         "`ex_log_penalty` is a loss that the code has beside PENEX, with an alpha of its own and "
         "rho 1; ours is alpha."
         + (" The order and the lower bound of rho are those of the code." if others else ""),
