@@ -10,11 +10,14 @@ SETUP_INPUTS := pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	$(BIN)/penex compare
 
-test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow and not records"
+# Two workers on two cores: a second thread in each would only be in the way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-all: lint
-	$(BIN)/python -m pytest -n 2
+test: lint
+	$(PYTEST) -m "not slow and not records"
+
+test-all: test
+	$(PYTEST) -m "slow or records"
 
 # The GPU kernels in Triton's interpreter: 640 MB, so not a part of the others.
 test-triton: $(VENV)/.dev

@@ -79,6 +79,7 @@ def test_minimises_conex_round_by_round(data: str) -> None:
         before = ex
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # an example of weight 0
 def test_scikit_learns_own_checks() -> None:
     """The two that scikit-learn's AdaBoost fails, it fails for the same reason."""

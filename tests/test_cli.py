@@ -121,6 +121,7 @@ def test_predictions_give_the_metrics(compared: Path) -> None:
             assert value.item() == pytest.approx(done[name]["cross_entropy"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_training_sizes_make_their_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_run_that_another_process_trains_is_left_alone(
     run("compare", *SMALL, "--out", copied)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_make_one_comparison(tmp_path: Path) -> None:
     """One of them may be told to wait; together they lose nothing."""
     command = [sys.executable, "-m", "penex", "compare", *SMALL, "--out", str(tmp_path)]
@@ -311,6 +313,7 @@ def test_a_disk_that_refuses_is_one_sentence(
     assert not list(tmp_path.rglob("done.json"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -> None:
     """A file system of 500 kB, in a namespace of its own; where that is not allowed, no test."""
     disk = tmp_path / "disk"
@@ -364,6 +367,7 @@ def test_what_a_killed_process_left_of_a_diverged_run_is_tidied(
     assert "there already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
     start = ["compare", "--losses", "ce", "--seeds", 1, "--epochs", 1, "--out", tmp_path]
     run(*start, "--train-size", 20, 60)
@@ -374,7 +378,9 @@ def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
 # Stopping.
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     """The signal comes when something was said: after the first run, or in a slow one."""
     command = [sys.executable, "-m", "penex", "compare", "--losses", "ce", "penex", "--seeds", "1"]

@@ -124,6 +124,7 @@ def test_doctor_names_what_there_is_and_what_is_missing(
 # What the environment says.
 
 
+@pytest.mark.slow
 def test_a_bare_environment_is_enough(tmp_path: Path) -> None:
     """No home, no locale, a user whom the system does not know, and a stray RANK."""
     first = "import pwd\ndef nobody(*_): raise KeyError\npwd.getpwuid = pwd.getpwnam = nobody\n"

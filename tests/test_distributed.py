@@ -35,14 +35,19 @@ def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tenso
     ("ranks", "case"),
     [
         (2, "plain"),
-        (4, "plain"),
-        (4, "weighted"),
-        (2, "accumulated"),
-        (2, "probabilities"),
-        (2, "fixed"),
-        (2, "unnormalised"),
-        (2, "conex_penalty"),
-        (4, "conex_lagrangian"),
+        *(
+            pytest.param(ranks, case, marks=pytest.mark.slow)
+            for ranks, case in (
+                (4, "plain"),
+                (4, "weighted"),
+                (2, "accumulated"),
+                (2, "probabilities"),
+                (2, "fixed"),
+                (2, "unnormalised"),
+                (2, "conex_penalty"),
+                (4, "conex_lagrangian"),
+            )
+        ),
     ],
 )
 def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path) -> None:

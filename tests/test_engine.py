@@ -37,6 +37,12 @@ DIGITS = tasks.find("digits")
 LOSSES = list(registry.LOSSES)
 
 
+def some_slow(names: list[str], quick: tuple[str, ...]) -> list[Any]:
+    """All names, those that are not quick for `make test-all`."""
+    slow = pytest.mark.slow
+    return [name if name in quick else pytest.param(name, marks=slow) for name in names]
+
+
 def digits_run(loss: str = "penex", size: int = 100, **changes: Any) -> runs.Run:
     return runs.plan(DIGITS, runs.LossSpec(loss), 0, size, {"epochs": 2, **changes})
 
@@ -163,7 +169,7 @@ def test_the_warm_up_rises_to_the_full_rate() -> None:
 # The step against a loop that anyone would write.
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", some_slow(LOSSES, ("ce", "penex", "conex_lagrangian")))
 def test_the_engine_is_a_plain_loop(loss: str) -> None:
     """Twenty steps in float64 with clipping: parameters and loss state, to 1e-12."""
     run = digits_run(loss, size=160, epochs=10, dtype="float64", clip=0.5, batch_size=80)

@@ -62,6 +62,7 @@ def test_quickstart_prints_its_table() -> None:
         assert word in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options", "word"),
     [

@@ -33,6 +33,7 @@ def content(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
     kills = 20

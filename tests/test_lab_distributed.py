@@ -1,9 +1,11 @@
 """Two processes that train one model end where one process ends, for every loss."""
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,32 +19,46 @@ ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Tensor]]:
-    folder = tmp_path_factory.mktemp("ranks")
+# Enough for `make test`; the others take a minute.
+QUICK = ("penex", "label_smoothing")
+LOSSES = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in registry.LOSSES
+]
+
+
+@functools.cache
+def trained(quick: bool) -> dict[int, dict[str, Tensor]]:
+    """What one and two processes make of the losses."""
+    losses = [name for name in registry.LOSSES if (name in QUICK) == quick]
     found = {}
-    for ranks, start in ((1, []), (2, TORCHRUN)):
-        line = [sys.executable, *start, str(WORKER), str(folder)]
-        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr
-        found[ranks] = safetensors.torch.load_file(folder / f"ranks-{ranks}.safetensors")
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, start in ((1, []), (2, TORCHRUN)):
+            line = [sys.executable, *start, str(WORKER), folder, *losses]
+            done = subprocess.run(
+                line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600
+            )
+            assert done.returncode == 0, done.stderr
+            path = Path(folder) / f"ranks-{ranks}.safetensors"
+            found[ranks] = safetensors.torch.load_file(path)
     return found
 
 
-@pytest.mark.parametrize("loss", registry.LOSSES)
-def test_two_processes_equal_one(results: dict[int, dict[str, Tensor]], loss: str) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_two_processes_equal_one(loss: str) -> None:
     """In float64 after 100 steps, with dropout and clipping, and batches too small for two."""
-    one, two = (results[ranks][f"theta.{loss}"] for ranks in (1, 2))
+    one, two = (trained(loss in QUICK)[ranks][f"theta.{loss}"] for ranks in (1, 2))
     assert ((one - two).norm() / one.norm()).item() <= 1e-10
 
 
-@pytest.mark.parametrize("loss", registry.LOSSES)
-def test_the_first_gradient_agrees(results: dict[int, dict[str, Tensor]], loss: str) -> None:
-    one, two = (results[ranks][f"grad.{loss}"] for ranks in (1, 2))
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_first_gradient_agrees(loss: str) -> None:
+    one, two = (trained(loss in QUICK)[ranks][f"grad.{loss}"] for ranks in (1, 2))
     assert one.norm() > 0
     assert ((one - two).norm() / one.norm()).item() <= 1e-5
 
 
+@pytest.mark.slow
 def test_torchrun_trains_and_resumes_a_run(tmp_path: Path) -> None:
     """The command under torchrun: one record, written by one process, equal to one process's."""
     command = ["penex", "train", "digits", "--loss", "penex", "--train-size", "97"]

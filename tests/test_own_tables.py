@@ -44,7 +44,7 @@ def test_a_row_number_is_no_feature(tmp_path: Path) -> None:
     assert "without a name" in collection.notes[0]
 
 
-@pytest.mark.parametrize("pack", ["auto", "off"])
+@pytest.mark.parametrize("pack", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_columns_with_a_large_offset_are_not_rounded_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: str
 ) -> None:

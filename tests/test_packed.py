@@ -42,6 +42,7 @@ from penex.targets import Examples
 CPU = torch.device("cpu")
 KEEP = training.Hooks(keep_checkpoints=True)
 DIGITS = tasks.find("digits")
+STEPS = 30
 STACKED = [name for name in registry.LOSSES if name != "conex_hard"]
 
 
@@ -89,32 +90,33 @@ def train_alone(run: runs.Run, steps: int) -> tuple[Learner, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def hundred() -> tuple[list[runs.Run], Pack, Tensor]:
-    """Every loss in one pack, with seeds and rates of their own, 100 steps in float64."""
+def several() -> tuple[list[runs.Run], Pack, Tensor]:
+    """Every loss in one pack, with seeds and rates of their own, thirty steps in float64."""
     some = [
         planned(loss, k % 3, dtype="float64", batch_size=32, lr=1e-3 * (1 + k % 5 / 10), epochs=100)
         for k, loss in enumerate(STACKED)
     ]
-    pack, history = train_packed(some, 100)
+    pack, history = train_packed(some, STEPS)
     pack.scatter()
     return some, pack, history
 
 
 @pytest.mark.parametrize("place", range(len(STACKED)))
 def test_a_packed_model_equals_the_one_alone(
-    hundred: tuple[list[runs.Run], Pack, Tensor], place: int
+    several: tuple[list[runs.Run], Pack, Tensor], place: int
 ) -> None:
     """Parameters norm-wise to 1e-10, dropout and clipping on; the loss's state; the history."""
-    some, pack, history = hundred
-    learner, row = train_alone(some[place], 100)
+    some, pack, history = several
+    learner, row = train_alone(some[place], STEPS)
     ours = pack.learners[place]
     assert ((ours.theta - learner.theta).norm() / learner.theta.norm()).item() <= 1e-10
     for name, value in learner.loss.state_dict().items():
         torch.testing.assert_close(ours.loss.state_dict()[name], value, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(history[place], row, rtol=1e-8, atol=1e-10, equal_nan=True)
-    assert ours.count.item() == learner.count.item() == 100
+    assert ours.count.item() == learner.count.item() == STEPS
 
 
+@pytest.mark.slow
 def test_a_compiled_step_equals_a_plain_one() -> None:
     """Every loss; the partition of forward and backward is the one that GPUs get.
 
@@ -158,6 +160,7 @@ def test_the_zero_sum_head_and_arguments_are_packed() -> None:
         assert ((pack.theta[k] - learner.theta).norm() / learner.theta.norm()) <= 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["grouped", "stacked"])
 def test_batch_norm_has_its_own_statistics(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ResNet-18, in either form that images have: logits and running statistics."""
@@ -433,6 +436,7 @@ def test_a_network_that_would_differ_in_a_pack_is_not_packed(
         pack.compare(torch.arange(32).expand(2, 32))
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_packed_leaves_the_others_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -317,6 +317,7 @@ def test_it_needs_nothing_from_elsewhere(compared: Path) -> None:
     assert len(text) < 5_000_000
 
 
+@pytest.mark.slow
 def test_building_it_again_gives_the_same_tables(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,7 +181,9 @@ def test_every_form_of_the_table_from_tiny_files(
     assert "cifar100: 14 of 14 runs to train" in said.err
 
 
-@pytest.mark.parametrize("name", ["rho", "alpha", "gap"])
+@pytest.mark.parametrize(
+    "name", ["rho", *(pytest.param(n, marks=pytest.mark.slow) for n in ("alpha", "gap"))]
+)
 def test_every_sweep_from_tiny_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["reproduce", name, "--smoke"])
     said = capsys.readouterr()

@@ -51,6 +51,7 @@ def carried_out(what: Tuning, out: Path, **options: Any) -> dict[str, Any]:
 # The same study.
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_study_to_the_last_bit(tmp_path: Path) -> None:
     prints = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -160,6 +161,7 @@ def test_a_trial_that_was_only_half_suggested_is_completed(tmp_path: Path, kept:
     assert fingerprint(found) == fingerprint(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 def test_a_killed_study_completes_with_the_same_trials(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -499,6 +501,7 @@ def run(*words: object) -> None:
     cli.main([str(word) for word in words])
 
 
+@pytest.mark.slow
 def test_tune_then_compare_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--train-size", 40, "--epochs", 1, "--out", tmp_path]
     run("tune", "--loss", "penex", "focal", "--trials", 4, "--batch", 2, *options)
