@@ -336,6 +336,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -
     assert "a record of every run" in done.stdout
 
 
+@pytest.mark.slow
 def test_two_values_that_look_alike_are_two_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -346,6 +347,7 @@ def test_two_values_that_look_alike_are_two_rows(
     assert "PENEX (alpha=0.12345679)" in text
 
 
+@pytest.mark.slow
 def test_a_damaged_clock_costs_no_run(copied: Path) -> None:
     place = next(copied.glob("digits/penex/*/seed-1"))
     (place / "done.json").unlink()
@@ -378,6 +380,7 @@ def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
 # Stopping.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
@@ -440,6 +443,7 @@ def test_tensorboard_shows_every_epoch(tmp_path: Path) -> None:
     assert log.Scalars("rho")
 
 
+@pytest.mark.slow
 def test_runs_of_a_pack_have_their_own_logs(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run("compare", *SMALL, "--pack", 4, "--track", "tensorboard", "--out", tmp_path)

@@ -61,6 +61,7 @@ def test_doctor_works_without_the_laboratory(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_without_posix_locks_the_losses_work_and_the_rest_says_why(tmp_path: Path) -> None:
     first = hiding("fcntl")
     code = """

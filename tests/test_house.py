@@ -82,6 +82,7 @@ def test_a_figure_is_drawn(script: str, options: list[str], word: str, tmp_path:
     assert "does not exist" in result.stderr
 
 
+@pytest.mark.slow
 def test_quickstart_says_what_is_wrong() -> None:
     command = [sys.executable, "examples/quickstart.py", "--train-size", "5000"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

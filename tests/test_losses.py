@@ -247,7 +247,9 @@ def test_half_precision_gives_the_float32_result(name: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
+)
 def test_compiled_graph_is_whole_and_equal(name: str, dtype: torch.dtype) -> None:
     torch.compiler.reset()
     eager, shadow = make(name), make(name)

@@ -364,7 +364,7 @@ def test_class_names_that_are_there_twice_are_told_when_read(tmp_path: Path) -> 
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar10(folder)
     (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"a"] * 10}, protocol=2))
-    with pytest.raises(LabError, match="the class 'a' is there twice"):
+    with pytest.raises(LabError, match="Two classes are named 'a'"):
         read(folder)
 
 

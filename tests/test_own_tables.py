@@ -44,6 +44,7 @@ def test_a_row_number_is_no_feature(tmp_path: Path) -> None:
     assert "without a name" in collection.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_columns_with_a_large_offset_are_not_rounded_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: str
@@ -95,7 +96,7 @@ def test_a_path_that_is_no_text_is_compared(tmp_path: Path) -> None:
     run("compare", "--data", path, "--label-column", "species", "--seeds", 1, "--epochs", 1,
         "--losses", "ce", "--out", tmp_path / "out")  # fmt: skip
     (page,) = (tmp_path / "out").glob("*/page.html")
-    assert r"b\udce9" in page.read_text()
+    assert r"t\udce9.csv" in page.read_text()
 
 
 @pytest.mark.parametrize(

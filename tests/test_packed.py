@@ -467,6 +467,7 @@ def test_runs_that_differ_in_more_are_other_packs() -> None:
 # Records.
 
 
+@pytest.mark.slow
 def test_packed_records_tell_nothing_of_the_pack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -751,6 +752,7 @@ def test_a_damaged_pack_is_one_sentence(tmp_path: Path, content: str) -> None:
         packing.train([run], tmp_path, CPU, training.Hooks(), nobody, 8)
 
 
+@pytest.mark.slow
 def test_class_weights_are_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each seed has its own, and they weigh as they do alone."""
     start = ["compare", "--losses", "ce", "focal", "--seeds", "2", "--epochs", "1", "--dtype"]

@@ -354,6 +354,7 @@ def test_records_without_logits_make_a_page(compared: Path, tmp_path: Path) -> N
     Record(small).verify()
 
 
+@pytest.mark.slow
 def test_what_was_done_to_the_labels_is_said_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,7 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path) -> None:
         assert torch.equal(model.network.state_dict()[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [pytest.param("off", marks=pytest.mark.slow), "2"])
 def test_a_model_trained_in_half_precision_is_judged_as_it_is_used(
     pack: str, tmp_path: Path

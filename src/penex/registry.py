@@ -180,7 +180,7 @@ def find(name: str) -> Entry:
     """
     if name in LOSSES:
         return LOSSES[name]
-    if ":" in name:
+    if ":" in str(name):
         return _own(name)
     near = difflib.get_close_matches(str(name), LOSSES, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -1,5 +1,6 @@
 """What a task trains on, wherever it came from."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -49,9 +50,9 @@ class Collection:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        twice = [name for k, name in enumerate(self.classes) if name in self.classes[:k]]
-        if twice:
-            raise LabError(f"Two classes are named {twice[0]!r}: give each a name of its own.")
+        name, times = max(Counter(self.classes).items(), key=lambda one: one[1], default=("", 0))
+        if times > 1:
+            raise LabError(f"Two classes are named {name!r}: give each a name of its own.")
 
     @property
     def parts(self) -> dict[str, Examples]:
