@@ -195,7 +195,7 @@ def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
     from penex.report.all import write_all
 
     found = results.load(folder, listing)
-    written = write_all(found)
+    written = write_all(found, found.folder)
     terminal.show(found)
     print(
         f"\n{seconds:.0f} s. In {folder}: {', '.join(path.name for path in written)}, and a record "

@@ -3,7 +3,8 @@
 `<out>/<task>/<loss>/<config hash>/seed-<n>/` holds config.json, environment.json, metrics.jsonl
 (a line an epoch), predictions.npz, model.json and model.safetensors, checkpoint/ until the run is
 done and, last of all, done.json. Every file is JSON, safetensors or a plain npz: readable years
-later without this code.
+later without this code. Runs that are done may also lie in an archive in the place of their task's
+folder.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 from torch import Tensor
 
-from penex.lab import files, identity, locks
+from penex.lab import archived, files, identity, locks
 from penex.lab.errors import RecordError
 
 FORMAT = 1
@@ -90,7 +91,7 @@ class Record:
     @property
     def is_done(self) -> bool:
         """Whether the run came to its end, completed or diverged."""
-        return (self.folder / _DONE).exists()
+        return archived.exists(self.folder / _DONE)
 
     # What is written, in this order.
 
@@ -277,7 +278,14 @@ class Record:
 
     def has(self, name: str) -> bool:
         """Whether a file is there."""
-        return (self.folder / name).exists()
+        path = self.folder / name
+        return archived.holds(path) if self._is_archived else path.exists()
+
+    @property
+    def _is_archived(self) -> bool:
+        """Whether the run is done in its task's archive alone: then all of it is read there."""
+        path = self.folder / _DONE
+        return not path.exists() and archived.holds(path)
 
     def predictions(self) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays of predictions.npz."""
@@ -294,7 +302,7 @@ class Record:
 
     def vouched(self, name: str, done: Json) -> bytes:
         """The content of a file, if it is the one that a done.json vouches for."""
-        content = self._bytes(name)
+        content = self.content(name)
         if hashlib.sha256(content).hexdigest() != done["sha256"].get(name):
             raise self._damaged(name, "its checksum is not the one in done.json")
         return content
@@ -302,17 +310,20 @@ class Record:
     def _checked(self, name: str) -> bytes:
         if self.is_done:
             return self.vouched(name, self.done())
-        return self._bytes(name) if name != _METRICS or self.has(name) else b""
+        return self.content(name) if name != _METRICS or self.has(name) else b""
 
-    def _bytes(self, name: str) -> bytes:
+    def content(self, name: str) -> bytes:
+        """The content of a file, whatever it is."""
         try:
+            if self._is_archived:
+                return archived.inside(self.folder / name)
             return (self.folder / name).read_bytes()
         except OSError as error:
             why = str(error.strerror) if self.has(name) else "it is missing"
             raise self._damaged(name, why) from error
 
     def _json(self, name: str) -> Json:
-        content = self._bytes(name)
+        content = self.content(name)
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:

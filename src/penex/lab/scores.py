@@ -1,7 +1,6 @@
 """What a run said of each test example: from its logits, or from the small form without them."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,13 @@ import torch
 
 from penex import metrics
 from penex.lab import files
-from penex.lab.records import Record
+from penex.lab.records import Json, Record
 
 Array = np.ndarray[Any, Any]
 
 SCORES = "scores.npz"
 _KEPT = ("config.json", "environment.json")
+_FIRST = 10  # epochs, of which every one is kept: that is where curves fall
 
 
 def scores_of(record: Record) -> dict[str, Array] | None:
@@ -42,7 +42,8 @@ def scored(arrays: dict[str, Array]) -> dict[str, Array]:
 def slim(record: Record, target: Path, *, scores: bool = True, lines: int = 50) -> Record:
     """A copy of a run without checkpoint, model and logits, for keeping many: about 1 % of it.
 
-    done.json keeps the metrics in full.
+    done.json keeps the metrics in full, and says under `thinned` which files are less than they
+    were: curves of some epochs, or no scores of single examples.
 
     Args:
         record: of a finished run.
@@ -52,10 +53,8 @@ def slim(record: Record, target: Path, *, scores: bool = True, lines: int = 50) 
     """
     target.mkdir(parents=True, exist_ok=True)
     for name in _KEPT:
-        files.write(target / name, (record.folder / name).read_bytes())
-    whole = record.metrics()
-    every = -(-len(whole) // lines) or 1
-    kept = [line for line in whole if line["epoch"] % every == 0 or line is whole[-1]]
+        files.write(target / name, record.content(name))
+    kept = _kept(record.metrics(), lines)
     text = "".join(files.dumps(_short(line)) + "\n" for line in kept)
     files.write(target / "metrics.jsonl", text.encode())
     found = scores_of(record) if scores else None
@@ -73,10 +72,37 @@ def slim(record: Record, target: Path, *, scores: bool = True, lines: int = 50) 
             brier=found["brier"].astype(np.float16),
         )
         files.write(target / SCORES, buffer.getvalue())
-    done = json.loads((record.folder / "done.json").read_bytes())
+    else:
+        (target / SCORES).unlink(missing_ok=True)
+    done = record.done()
+    if found is not None:
+        done.setdefault("classes", classes)
+    left_out = {
+        "metrics.jsonl": bool(kept) and kept[-1]["epoch"] > len(kept),
+        SCORES: found is None,
+    }
+    done["thinned"] = [name for name, is_less in left_out.items() if is_less]
     copy = Record(target)
     copy.finish({**done, "slim": True})
     return copy
+
+
+def _kept(whole: list[Json], lines: int) -> list[Json]:
+    """The lines of so many epochs, at most: the first ten, every so many, and the last.
+
+    >>> [line["epoch"] for line in _kept([{"epoch": k} for k in range(1, 41)], 16)]
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 21, 28, 35, 40]
+    >>> len(_kept([{"epoch": k} for k in range(1, 201)], 50))
+    48
+    """
+    if len(whole) <= lines:
+        return whole
+    every = -(-len(whole) // (lines - _FIRST))
+    return [
+        line
+        for line in whole
+        if line["epoch"] <= _FIRST or line["epoch"] % every == 0 or line is whole[-1]
+    ]
 
 
 def _short(value: Any) -> Any:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from penex.installing import install
-from penex.lab import files
+from penex.lab import archived, files
 from penex.lab.compare import Comparison, Listing, compare, listing_of
 from penex.lab.data.noise import Kind
 from penex.lab.errors import LabError, unknown, writes
@@ -228,7 +228,7 @@ def _listing(request: Request, comparison: Comparison, what: str) -> Listing:
     listing = listing_of(comparison, request.out, request.command)
     with suppress(OSError, ValueError, KeyError, TypeError):
         path = request.out / comparison.task.name / _file(what)
-        listing["command"] = str(json.loads(path.read_text())["command"])
+        listing["command"] = str(json.loads(archived.read(path))["command"])
     return listing
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penex.installing import install
-from penex.lab import tuning
+from penex.lab import archived, files, tuning
 from penex.lab.errors import Interrupted, LabError
 from penex.lab.processes import launched
 from penex.lab.records import Record
@@ -24,6 +23,7 @@ from penex.lab.tuning.study import Progress, all_studies
 from penex.paper.plan import TUNABLE
 from penex.paper.printed import authors_of
 from penex.report import studies
+from penex.report.all import pages
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ def tune(what: Tuning, way: Way) -> bool:
             for loss, study in {**all_studies(place, task), **found}.items()
         }
     try:
-        written = f"Page: {studies.write(out / task, task, list(results.values()), way.command)}."
+        written = (
+            f"Page: {studies.write(pages(out / task), task, list(results.values()), way.command)}."
+        )
     except ModuleNotFoundError as error:
         written = f"The page needs {error.name}: {install('lab')}."
     print(studies.text([results[loss] for loss in found]))
@@ -135,7 +137,7 @@ def _line(one: Progress) -> str:
 def _keep(found: dict[str, Any], out: Path, target: Path, task: str) -> None:
     """Copy the journal, and small records of each study's best and worst."""
     (target / task).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(out / task / JOURNAL, target / task / JOURNAL)
+    files.write(target / task / JOURNAL, archived.read(out / task / JOURNAL))
     for study in found.values():
         trials = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
         trials.sort(key=lambda trial: (trial.value, trial.number))

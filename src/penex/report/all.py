@@ -2,19 +2,27 @@
 
 from pathlib import Path
 
-from penex.lab import files
+from penex.lab import archived, files
 from penex.report import figures, page, tables
 from penex.report.results import Results
 
 
-def write_all(results: Results) -> list[Path]:
-    """Write the page, the tables and the figures beside the records; the files."""
+def pages(folder: Path) -> Path:
+    """Where what is made of a task's records goes: beside them, but not beside an archive."""
+    only_archived = not folder.is_dir() and archived.names(folder)
+    return Path("runs", "report", folder.name) if only_archived else folder
+
+
+def write_all(results: Results, folder: Path) -> list[Path]:
+    """Write the page, the tables and the figures of a comparison into a folder; the files."""
+    folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "comparison.md": tables.markdown(results),
         "comparison.csv": tables.as_csv(results),
         "comparison.tex": tables.latex(results),
     }
     for name, text in texts.items():
-        files.write_text(results.folder / name, text)
-    written = [results.folder / name for name in texts]
-    return [page.write(results), *written, *figures.write_all(results)]
+        files.write_text(folder / name, text)
+    written = [folder / name for name in texts]
+    first = page.write(folder / page.NAME, results)
+    return [first, *written, *figures.write_all(results, folder)]

@@ -34,8 +34,8 @@ def colour(loss: str) -> str:
     return _COLOURS.get(loss, _GREY)
 
 
-def write_all(results: Results) -> list[Path]:
-    """Draw what there is to draw as PNG and SVG beside the comparison; the files."""
+def write_all(results: Results, folder: Path) -> list[Path]:
+    """Draw what there is to draw of a comparison as PNG and SVG into a folder; the files."""
     drawings: dict[str, Callable[[], Figure]] = {
         "curves": lambda: curves(results),
         "summary": lambda: summary(results),
@@ -44,8 +44,8 @@ def write_all(results: Results) -> list[Path]:
         drawings["train_size"] = lambda: train_size(results)
     for name in _NAMES - drawings.keys():  # of an earlier comparison
         for kind in _KINDS:
-            (results.folder / f"{name}.{kind}").unlink(missing_ok=True)
-    return [path for name, draw in drawings.items() for path in drawn(results.folder, name, draw)]
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)
+    return [path for name, draw in drawings.items() for path in drawn(folder, name, draw)]
 
 
 def drawn(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:

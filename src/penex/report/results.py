@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from penex import registry
+from penex.lab import archived
 from penex.lab.errors import RecordError
 from penex.lab.records import FORMAT, LISTING, Json, Record, home_of
 from penex.lab.scores import scores_of
@@ -182,7 +183,7 @@ def load(folder: Path, listing: Json | None = None) -> Results:
     path = folder / LISTING
     try:
         if listing is None:
-            listing = json.loads(path.read_bytes())
+            listing = json.loads(archived.read(path))
     except FileNotFoundError as error:
         raise RecordError(f"There is no comparison in {folder}: {path} is missing.") from error
     except (ValueError, RecursionError, OSError) as error:

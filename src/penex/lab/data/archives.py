@@ -72,13 +72,18 @@ def _unzip(archive: Path, folder: Path, most: float) -> None:
     with zipfile.ZipFile(archive) as file:
         for member in file.infolist():
             member.filename = _name(member)
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            _check(archive, member.filename, plain=kind != stat.S_IFLNK)
+            check_member(archive, member)
         total = sum(member.file_size for member in file.infolist())
         if total > most:
             raise sizes.too_large(archive, total)
         for member in file.infolist():
             file.extract(member, folder)
+
+
+def check_member(archive: Path, member: zipfile.ZipInfo) -> None:
+    """A LabError if a member of a zip is a link, or would be written outside its folder."""
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    _check(archive, member.filename, plain=kind != stat.S_IFLNK)
 
 
 def _name(member: zipfile.ZipInfo) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penex.installing import install
-from penex.lab import locks
+from penex.lab import archived, locks
 from penex.lab.errors import LabError
 from penex.lab.sentences import without_password
 
@@ -32,12 +32,14 @@ class Storage:
         shown: the place in words, without a password.
         locks: the file whose neighbours lock a study; None for a server.
         shared: whether several processes may write to it.
+        writable: whether anyone may; studies in an archive are only read.
     """
 
     optuna: Any
     shown: str
     locks: Path | None
     shared: bool = True
+    writable: bool = True
 
     def close(self) -> None:
         """Close the connections to a database."""
@@ -57,6 +59,8 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
     """
     optuna = _optuna()
     if url is None:
+        if not (folder / JOURNAL).exists() and archived.holds(folder / JOURNAL):
+            return _in_archive(folder / JOURNAL)
         if not existing:
             folder.mkdir(parents=True, exist_ok=True)
         return _journal(folder / JOURNAL, mend=not existing)
@@ -124,6 +128,28 @@ def _journal(path: Path, *, mend: bool) -> Storage:
         raise _no_journal(path, str(error)) from error
 
 
+def _in_archive(path: Path) -> Storage:
+    """The studies in a task's archive, to be read and not to be gone on with."""
+    optuna = _optuna()
+    try:
+        entries = [json.loads(line) for line in archived.inside(path).splitlines()]
+
+        class Backend(optuna.storages.journal.BaseJournalBackend):  # type: ignore[misc, name-defined]
+            def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+                return entries[log_number_from:]
+
+            def append_logs(self, logs: list[dict[str, Any]]) -> None:
+                raise LabError(
+                    f"The studies of {path} are in an archive and stay as they are: ask for the "
+                    "trials that they have, or choose another --out."
+                )
+
+        storage = optuna.storages.JournalStorage(Backend())
+        return Storage(storage, f"{path}, in its archive", None, writable=False)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise _no_journal(path, str(error)) from error
+
+
 def _no_journal(path: Path, why: str) -> LabError:
     return LabError(
         f"{path} is no journal that can be read ({why}). Nothing was changed; move it away to "
@@ -149,9 +175,15 @@ def _is_begun(line: bytes) -> bool:
 def alone(storage: Storage, names: list[str]) -> Iterator[None]:
     """Keep other processes from tuning the same studies; a killed process lets go by itself."""
     with ExitStack() as stack:
-        for name in names if storage.shared else ["all studies"]:
+        for name in _locked_names(storage, names):
             stack.enter_context(_locked(storage, name))
         yield
+
+
+def _locked_names(storage: Storage, names: list[str]) -> list[str]:
+    if not storage.writable:
+        return []
+    return names if storage.shared else ["all studies"]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penex.lab import archived
 from penex.lab.records import Json
 from penex.lab.runs import LossSpec, Run
 from penex.lab.tasks import Task
@@ -50,7 +51,7 @@ def tuned(
     """
     with contextlib.ExitStack() as stack:
         studies: dict[str, Any] = {}
-        if url is not None or (folder / JOURNAL).exists():
+        if url is not None or archived.exists(folder / JOURNAL):
             storage = open_storage(url, folder, existing=True)
             stack.enter_context(contextlib.closing(storage))
             studies = all_studies(storage, task.name)

@@ -36,9 +36,9 @@ _ON_DARK = {
 }
 
 
-def write(results: Results, second: Results | None = None, path: Path | None = None) -> Path:
-    """Build the page of a comparison, or of two, and write it beside the first."""
-    path = path or results.folder / NAME
+def write(path: Path, results: Results, second: Results | None = None) -> Path:
+    """Build the page of a comparison, or of two, and write it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, build(results, second))
     return path
 
