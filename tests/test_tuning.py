@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from our_results import unpacked
 from penex import cli
 from penex.cli.parsing import call_of
 from penex.lab import runs, tasks, tuning
@@ -651,8 +652,7 @@ def test_our_own_studies_are_whole_and_still_the_same_studies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Four losses of fifty trials on CIFAR-10; `--tuned` takes their values, without data."""
-    results = Path(__file__).parents[1] / "results"
-    shutil.copytree(results / "cifar10", tmp_path / "cifar10")
+    unpacked(tmp_path, "cifar10")
     what = Tuning(tasks.find("cifar10"), FIVE[1:])
     found = all_studies(open_storage(None, tmp_path / "cifar10", existing=True), "cifar10")
     assert set(found) == set(FIVE[1:])

@@ -55,7 +55,7 @@ def inside(path: Path) -> bytes:
 
 def names(folder: Path) -> list[str]:
     """The files in the archive that stands for a folder; none if there is no archive."""
-    archive = _archive(folder.with_name(folder.name + SUFFIX))
+    archive = _archive(_beside(folder))
     return [] if archive is None else sorted(archive.members)
 
 
@@ -69,10 +69,17 @@ def folder_of(archive: Path) -> Path:
     return archive.with_suffix("")
 
 
-def pack(content: Mapping[str, bytes], archive: Path) -> None:
-    """Write an archive of files, by their names in the task's folder: the same for the same."""
+def pack(content: Mapping[str, bytes], folder: Path) -> Path:
+    """Write the archive that stands for a folder: the same one for the same files; its path.
+
+    Args:
+        content: the files, by their names in the folder.
+        folder: of the task.
+    """
+    archive = _beside(folder)
     with files.writing(archive) as file:
         _write(content, file)
+    return archive
 
 
 def _write(content: Mapping[str, bytes], file: BinaryIO) -> None:
@@ -119,11 +126,15 @@ def _place(path: Path) -> tuple[_Archive, str] | None:
     for folder in path.parents[:_LEVELS]:
         if folder.name in ("", ".."):
             break
-        archive = _archive(folder.with_name(folder.name + SUFFIX))
+        archive = _archive(_beside(folder))
         name = path.relative_to(folder).as_posix()
         if archive is not None and name in archive.members:
             return archive, name
     return None
+
+
+def _beside(folder: Path) -> Path:
+    return folder.with_name(folder.name + SUFFIX)
 
 
 def _archive(path: Path) -> _Archive | None:

@@ -1,20 +1,26 @@
-"""What a run said of each test example: from its logits, or from the small form without them."""
+"""What a run said of each test example, from its logits or from the small form without them.
+
+The small form is what is kept of many runs, one archive a task.
+"""
 
 import io
-from pathlib import Path
+import json
+import tempfile
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
 
 from penex import metrics
-from penex.lab import files
-from penex.lab.records import Json, Record
+from penex.lab import archived, files
+from penex.lab.records import LISTING, Json, Record
 
 Array = np.ndarray[Any, Any]
 
 SCORES = "scores.npz"
 _KEPT = ("config.json", "environment.json")
+_RUN = "*/*/seed-*/done.json"
 _FIRST = 10  # epochs, of which every one is kept: that is where curves fall
 
 
@@ -85,6 +91,30 @@ def slim(record: Record, target: Path, *, scores: bool = True, lines: int = 50) 
     copy = Record(target)
     copy.finish({**done, "slim": True})
     return copy
+
+
+def pack(folder: Path) -> Path:
+    """Make one archive of the small form of a task's runs, its lists and its studies; the archive.
+
+    What the archive has already stays in it; what the folder has takes the place of its namesake.
+    The scores of single examples are kept for the first seed of the losses in comparison.json.
+    """
+    known = {PurePosixPath(name) for name in archived.names(folder)}
+    known |= {PurePosixPath(path.relative_to(folder)) for path in folder.rglob("*")}
+    content = {
+        str(name): archived.read(folder / name)
+        for name in known
+        if len(name.parts) == 1 and name.suffix in (".json", ".journal")
+    }
+    runs = json.loads(content[LISTING])["runs"] if LISTING in content else []
+    first = min((run["seed"] for run in runs), default=0)
+    headlines = {run["folder"] for run in runs if run["seed"] == first}
+    with tempfile.TemporaryDirectory() as place:
+        for run in sorted(str(name.parent) for name in known if name.match(_RUN)):
+            small = slim(Record(folder / run), Path(place, run), scores=run in headlines)
+            for file in small.folder.iterdir():
+                content[f"{run}/{file.name}"] = file.read_bytes()
+    return archived.pack(content, folder)
 
 
 def _kept(whole: list[Json], lines: int) -> list[Json]:

@@ -1,10 +1,13 @@
 """Losses in several versions: what the version does to them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from penex.lab import files
 from penex.metrics import METRICS
+from penex.paper import floor
 from penex.paper.plan import Sweep
 from penex.report import tables, words
+from penex.report.reading import Finished
 from penex.report.results import Results, Row
 from penex.report.statistics import Interval, paired_difference
 
@@ -41,7 +44,15 @@ def lines(sweep: Sweep, results: Results) -> list[list[str]]:
         base = next(one for one in results.rows if one.loss == row.loss or not sweep.authors_first)
         if row.done or row is base:
             table.append(_line(row, base))
+    if sweep.printed:
+        table.append(_printed(sweep.printed))
     return table
+
+
+def _printed(paper: Mapping[str, float]) -> list[str]:
+    """The paper's own numbers; its ECE is another one than ours here."""
+    cells = [f"{paper[m.name]:.3f}" if m.name in paper else "" for m in _SHOWN]
+    return ["the paper prints", "1", *cells, "", "", ""]
 
 
 def _line(row: Row, base: Row) -> list[str]:
@@ -72,10 +83,16 @@ def judgement(sweep: Sweep, results: Results) -> str:
 def notes(sweep: Sweep, results: Results) -> list[str]:
     """What a reader must know besides the numbers."""
     said = [judged] if (judged := judgement(sweep, results)) else []
+    said += floor.sentences(sweep, results)
     said += [" ".join(sources)] if (sources := words.origins(results)) else []
     missing = [row.title for row in results.rows if not row.done]
     if missing:
         said.append(f"Not trained: {', '.join(missing)}.")
+    if len({files.dumps(_checksums(record)) for record in results.records()}) > 1:
+        said.append(
+            "Not all rows were trained on files with the same checksums: where their order "
+            "differs too, a seed means other examples, and the intervals are wider."
+        )
     if len({record.environment.get("revision") for record in results.records()}) > 1:
         said.append(
             "Not all rows were trained by the same revision of the code, and runs of the same "
@@ -84,30 +101,38 @@ def notes(sweep: Sweep, results: Results) -> list[str]:
     return said
 
 
+def _checksums(run: Finished) -> object:
+    data = run.environment.get("data")
+    return data.get("md5") if isinstance(data, dict) else None
+
+
 def text(swept: Sequence[tuple[Sweep, Results]]) -> str:
     """The tables for a terminal."""
-    parts = [
-        "\n".join(
-            [sweep.title, "", *tables.aligned(lines(sweep, found)), "", *notes(sweep, found)]
-        ).rstrip()
-        for sweep, found in swept
-    ]
+    parts = []
+    for sweep, found in swept:
+        parts.append(f"{sweep.title}\n\n" + "\n".join(tables.aligned(lines(sweep, found))))
+        parts += ["\n".join(said)] if (said := notes(sweep, found)) else []
+        if drawn := floor.curves(sweep, found):
+            parts.append(f"{floor.CAPTION}\n\n" + "\n".join(tables.aligned(drawn)))
     return "\n\n".join([*parts, _RULE.replace("*", "")])
 
 
 def markdown(sweep: Sweep, results: Results) -> str:
     """The question, the table and the command as a part of a document."""
-    head, *rest = lines(sweep, results)
     parts = [
         f"### {sweep.title}",
-        "",
         f"{sweep.why} {results.made_with}",
-        "",
-        "| " + " | ".join(head) + " |",
-        "|---" * len(head) + "|",
-        *("| " + " | ".join(line) + " |" for line in rest),
+        _table(lines(sweep, results)),
+        *notes(sweep, results),
     ]
-    return "\n".join(parts) + "".join(f"\n\n{note}" for note in notes(sweep, results))
+    if drawn := floor.curves(sweep, results):
+        parts += [floor.CAPTION, _table(drawn)]
+    return "\n\n".join(parts)
+
+
+def _table(table: list[list[str]]) -> str:
+    head, *rest = ["| " + " | ".join(line) + " |" for line in table]
+    return "\n".join([head, "|---" * len(table[0]) + "|", *rest])
 
 
 def chapter(swept: Sequence[tuple[Sweep, Results]]) -> list[str]:
