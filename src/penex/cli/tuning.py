@@ -47,7 +47,8 @@ def tune(
 
     The paper's protocol: Optuna's TPE, 50 trials, full training, the last epoch. A batch of trials
     is trained as one pack; the same seed gives the same study. Finished trials are not repeated, a
-    study that was stopped or killed goes on. The page and a record of every trial lie in OUT/TASK.
+    study that was stopped or killed goes on. The page and a record of every trial lie in OUT/TASK;
+    studies in an archive OUT/TASK.zip are shown and not gone on with, their page in runs/report.
 
     Args:
         task: what to train on: digits, which comes with penex, or cifar10, cifar100, pathmnist, ...

@@ -108,8 +108,8 @@ def _gap(name: str, *others: str) -> Sweep:
     return Sweep(
         name,
         f"What the authors' code has besides: {task.title}",
-        "What Algorithm 1 misses of the numbers that the paper prints is explained by rho held at "
-        "its floor (`penex reproduce floor`), and nothing here is needed for it. What does the "
+        "Rho held at its floor explains most of what Algorithm 1 misses of the numbers that the "
+        "paper prints (`penex reproduce floor`), and nothing here is needed for it. What does the "
         "rest of the authors' code do? `ex_log_penalty` is a loss that it has beside PENEX, with "
         "an alpha of its own and rho 1; ours is alpha."
         + (" The order and the lower bound of rho are those of the code." if others else ""),
