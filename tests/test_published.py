@@ -12,7 +12,6 @@ import pytest
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
 from penex.lab.compare import listing_of
-from penex.lab.records import Record
 from penex.paper import claims, plan
 from penex.paper.printed import PRINTED
 from penex.report import results
@@ -129,16 +128,6 @@ def test_the_other_loss_of_the_authors_code(found: dict[str, dict[str, results.R
         assert said[ROWS[sweep.task]] == cells
 
 
-def held_fixed(task: str, alpha: float) -> dict[float, list[Record]]:
-    """The records of PENEX with rho held fixed, by rho."""
-    runs: dict[float, list[Record]] = {}
-    for path in sorted((RESULTS / task / "penex").glob("*/seed-*/config.json")):
-        arguments = json.loads(path.read_text())["loss"]["arguments"]
-        if arguments["rho"] is not None and arguments["alpha"] == alpha:
-            runs.setdefault(arguments["rho"], []).append(Record(path.parent))
-    return runs
-
-
 FIXED = {
     "cifar100": "CIFAR-100, α = 0.085",
     "cifar10": "CIFAR-10, α = 0.03",
@@ -153,14 +142,13 @@ def test_rho_held_fixed(task: str) -> None:
     if "printed in the paper" in said:
         printed = PRINTED[task]["penex"]
         assert said["printed in the paper"] == [f"{printed[m]:.3f}" for m in SHOWN[:3]]
-    runs = held_fixed(task, float(FIXED[task].rpartition(" ")[2]))
-    if not runs:
-        pytest.skip(f"results/{task} has no records of rho held fixed")
-    for rho, records in runs.items():
-        exponent = f"{rho:.0e}".replace("e-0", "e-")
-        cells = said[f"ρ held fixed at {exponent}"]
-        tests = [record.done()["test"] for record in records]
-        assert cells == [spread([test[m] for test in tests]) for m in SHOWN[: len(cells)]]
+    (sweep,) = [one for one in plan.sweeps()["floor"] if one.task == task]
+    listing = listing_of(plan.plan_sweep(sweep, 5), RESULTS)
+    first, *held = results.load(RESULTS / task, listing).rows
+    for row in (first, *held) if "Algorithm 1" in said else held:
+        exponent = f"{row.argument('rho') or 0:.0e}".replace("e-0", "e-")
+        cells = said["Algorithm 1" if row is first else f"ρ held fixed at {exponent}"]
+        assert cells == [spread(list(row.values(m).values())) for m in SHOWN[: len(cells)]]
 
 
 def test_the_values_of_our_studies() -> None:
