@@ -132,7 +132,7 @@ FIXED = {
     "cifar100": "CIFAR-100, α = 0.085",
     "cifar10": "CIFAR-10, α = 0.03",
     "cifar10_noisy": "CIFAR-10, a tenth of the labels wrong, α = 0.025",
-    "pathmnist": "PathMNIST at 28 pixels, α = 0.058",
+    "pathmnist": "PathMNIST, 28 pixels scaled to 32, α = 0.058",
 }
 
 
