@@ -181,7 +181,8 @@ def test_the_options_of_compare_come_in_groups(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         cli.main(["compare", "--help"])
     text = capsys.readouterr().out
-    words = ("--losses", "data options", "--label-noise", "recipe options", "--epochs")
+    groups = "--losses|data options|--label-noise|recipe options|--epochs|output options|--out"
+    words = groups.split("|")
     places = [text.index(word) for word in words]
     assert places == sorted(places)
 

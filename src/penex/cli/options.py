@@ -12,6 +12,11 @@ from penex.lab.recipe import DType, OptimizerName, Precision, ScheduleName
 from penex.lab.runs import Treatment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from penex.lab.runs import Run
+    from penex.lab.session import Session, Watcher
     from penex.lab.tasks import Task
 
 
@@ -157,16 +162,53 @@ class DataOptions:
         return Treatment(noise, self.class_weights)
 
 
+Tracker = Annotated[str | None, hinted("tensorboard|wandb")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What is written where.
+
+    Attributes:
+        out: the folder for all that is written.
+        save_seconds: how often to save a checkpoint, from which a stopped run goes on.
+        keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
+        track: also log to tensorboard or wandb.
+    """
+
+    out: Path = Path("runs")
+    save_seconds: float = 30.0
+    keep_checkpoints: bool = False
+    track: Tracker = None
+
+    def session(
+        self, watch: "Watcher", device: str, planned: "Sequence[Run]"
+    ) -> "AbstractContextManager[Session]":
+        """What surrounds the training of these runs."""
+        from penex.lab.session import open_session
+
+        return open_session(
+            watch,
+            device,
+            self.out,
+            self.save_seconds,
+            self.track,
+            planned,
+            keep_checkpoints=self.keep_checkpoints,
+        )
+
+
 UNCHANGED = Changes()
 NO_DATA = DataOptions()
+AS_USUAL = Kept()
 
 # The names are those of their groups in the help; the options have no prefix.
 Recipe = Annotated[Changes, tyro.conf.arg(name="recipe")]
 OwnData = Annotated[DataOptions, tyro.conf.arg(name="data")]
+Output = Annotated[Kept, tyro.conf.arg(name="output")]
 TaskName = Annotated[
     str | None, tyro.conf.Positional, hinted("[TASK]", "(default: digits, unless --data)")
 ]
 LossNames = Annotated[tuple[str, ...], tyro.conf.arg(metavar="LOSS [LOSS ...]")]
 Sizes = Annotated[tuple[int, ...], hinted("N [N ...]", "(default: the task's)")]
 Size = Annotated[int | None, task_default("N")]
-Tracker = Annotated[str | None, hinted("tensorboard|wandb")]

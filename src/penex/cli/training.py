@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from penex.cli.options import (
+    AS_USUAL,
     NO_DATA,
     UNCHANGED,
     LossNames,
+    Output,
     OwnData,
     Recipe,
     Size,
     Sizes,
     TaskName,
-    Tracker,
     hinted,
     separated,
 )
@@ -25,7 +26,7 @@ from penex.lab.compare import FIVE, Comparison
 from penex.lab.errors import LabError, writes
 from penex.lab.processes import launched
 from penex.lab.sentences import without_password
-from penex.lab.session import open_session, pack_size
+from penex.lab.session import pack_size
 from penex.paper.printed import authors_of
 
 if TYPE_CHECKING:
@@ -40,15 +41,12 @@ def compare(
     seeds: int = 3,
     train_size: Sizes = (),
     device: str = "auto",
-    out: Path = Path("runs"),
-    save_seconds: float = 30.0,
-    keep_checkpoints: bool = False,
-    track: Tracker = None,
     pack: str = "auto",
     tuned: bool = False,
     storage: Annotated[str | None, hinted("URL", "(default: the journal in OUT/TASK)")] = None,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
+    kept: Output = AS_USUAL,
 ) -> None:
     """Train every loss with every seed, print the table, say which one won.
 
@@ -61,10 +59,6 @@ def compare(
         seeds: how many; each decides initialisation, split, order and dropout.
         train_size: how many training examples; several numbers repeat the comparison for each.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        out: the folder for all that is written.
-        save_seconds: how often to save a checkpoint, from which a stopped run goes on.
-        keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
-        track: also log to tensorboard or wandb.
         pack: how many models to train side by side as one, which is faster for small ones: a
             number, off, or auto for what pays.
         tuned: give each loss the best value of its study (penex tune), else the authors', else the
@@ -72,11 +66,13 @@ def compare(
         storage: where the studies are, for --tuned.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
+        kept: what is written where.
     """
     from penex.cli import progress
     from penex.lab.compare import compare as carry_out
 
     losses = separated(losses)
+    out = kept.out
     chosen = own.task(task, out)
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
@@ -90,9 +86,7 @@ def compare(
     planned = comparison.runs()
     began = time.monotonic()
     watch = progress.watcher(len(planned))
-    with open_session(
-        watch, device, out, save_seconds, track, planned, keep_checkpoints=keep_checkpoints
-    ) as session:
+    with kept.session(watch, device, planned) as session:
         listing = carry_out(
             comparison,
             out,
@@ -114,12 +108,9 @@ def train(
     seed: int = 0,
     train_size: Size = None,
     device: str = "auto",
-    out: Path = Path("runs"),
-    save_seconds: float = 30.0,
-    keep_checkpoints: bool = False,
-    track: Tracker = None,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
+    kept: Output = AS_USUAL,
 ) -> None:
     """Train one run, or what is left of it, and print its metrics.
 
@@ -129,24 +120,20 @@ def train(
         seed: decides initialisation, split, order and dropout.
         train_size: how many training examples; the task's own number unless given.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        out: the folder for all that is written.
-        save_seconds: how often to save a checkpoint, from which a stopped run goes on.
-        keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
-        track: also log to tensorboard or wandb.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
+        kept: what is written where.
     """
     from penex.cli import progress
     from penex.lab import runs, training
     from penex.lab.records import Record
 
     spec = runs.LossSpec.parse(loss)
+    out = kept.out
     chosen = own.task(task, out)
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
     watch = progress.watcher(1)
-    with open_session(
-        watch, device, out, save_seconds, track, [run], keep_checkpoints=keep_checkpoints
-    ) as session:
+    with kept.session(watch, device, [run]) as session:
         reused = Record.of(out, run.config).is_done
         record = training.train(run, out, session.device, session.hooks)
         session.done(run, record, reused)
