@@ -195,6 +195,32 @@ def test_a_closed_pipe_ends_the_output_and_not_the_work(tmp_path: Path) -> None:
     assert (tmp_path / "digits" / "tuning.html").exists()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+@pytest.mark.parametrize("words", [("--version",), ("cache",), ("data", "list")])
+def test_a_full_disk_under_the_output_is_one_sentence(tmp_path: Path, words: tuple[str]) -> None:
+    """Whether it is noticed while the command writes, or when all is flushed at its end."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "penex", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**ONE_THREAD, "PENEX_CACHE": str(tmp_path)},
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("penex: Cannot ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_under_the_progress_ends_no_work(tmp_path: Path) -> None:
+    code = "import sys; from penex.streams import outlive_readers; outlive_readers()\n"
+    code += "print('x' * 10**5, file=sys.stderr, flush=True); print('done')"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
 def test_a_signal_may_come_while_something_is_written(tmp_path: Path) -> None:
     """The stream writes by a file of ours, which is stopped half-way by Ctrl-C."""
     code = """

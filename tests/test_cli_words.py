@@ -55,6 +55,8 @@ def test_a_wrong_word_is_one_sentence(
         (["comapre"], "There is no command 'comapre'. Did you mean 'compare'?"),
         (["--verison"], "There is no option --verison. Did you mean --version?"),
         (["compare", "--nonsense"], "There is no option --nonsense."),
+        (["cache", "--nonsense", "x"], "There is no option --nonsense."),
+        (["report", "--retur", "x"], "There is no option --retur."),
         (["compare", "--epoch", "3"], "There is no option --epoch. Did you mean --epochs?"),
         (["compare", "--see=3"], "There is no option --see. Did you mean --seeds?"),
         (["compare", "--losses", "penex,ce"], "separated by spaces, as in penex ce;"),

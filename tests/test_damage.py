@@ -14,7 +14,8 @@ import torch
 
 from penex import cli
 from penex.lab import compare, records, tasks
-from penex.lab.errors import LabError
+from penex.lab.best import best_run
+from penex.lab.errors import LabError, RecordError
 from penex.lab.records import Record
 from penex.lab.scores import slim
 from penex.report import page, results, tables, terminal
@@ -106,6 +107,30 @@ def test_a_record_in_another_ones_place_is_not_shown(copied: Path) -> None:
     assert list(results.load(copied, listing).rows[0].damaged) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [('"ex:alpha=1000"', '"ex:alpha=1"'), ('"seed": 1', '"seed": 5')]
+)
+def test_an_edited_list_of_runs_is_not_shown(copied: Path, before: str, after: str) -> None:
+    path = copied / "comparison.json"
+    path.write_text(json.dumps(records.sealed(json.loads(path.read_text()))))
+    assert not results.load(copied).damaged
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(RecordError, match="it was changed after the comparison"):
+        results.load(copied)
+    with pytest.raises(RecordError, match=r"comparison\.json is damaged"):
+        best_run(copied)
+
+
+def test_a_list_of_runs_is_written_with_a_seal(tmp_path: Path) -> None:
+    what = compare.Comparison(tasks.find("digits"), ("ce",), 1, (40,), {"epochs": 1})
+    path = tmp_path / "digits" / "comparison.json"
+    path.parent.mkdir()
+    path.write_text("[" * 10**5)  # someone else's, nested without end: kept, and no reason to fail
+    compare.compare(what, tmp_path, torch.device("cpu"))
+    listing = json.loads(path.read_text())
+    assert listing["seal"] == records.seal(listing)
+
+
 def test_an_older_record_has_no_seal(copied: Path) -> None:
     """Its scores vouch for it instead."""
     path = next(copied.glob("ce/*/seed-0")) / "done.json"
@@ -179,8 +204,12 @@ def test_no_wrong_value_breaks_a_report(copied: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"null", b"[]", b"\xff\xfe\x00", b"[" * 10**5, b'{"epoch": NaN}', None]
-)
+    "content",
+    [
+        b"", b"{", b"null", b"[]", b"\xff\xfe\x00", b"[" * 10**5, b'{"epoch": NaN}', None,
+        b'{"format": 1, "deep": ' + b"[" * 400 + b"]" * 400 + b"}",
+    ],
+)  # fmt: skip
 def test_a_file_of_another_kind_is_a_line(copied: Path, name: str, content: bytes | None) -> None:
     path = next(copied.glob("ce/*/seed-0")) / name
     path.unlink()

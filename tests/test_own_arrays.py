@@ -258,6 +258,11 @@ def pointer_pickle(root: Path) -> Path:
     [
         (npz(x=np.zeros((4, 3))), [], "needs the arrays x and y"),
         (npz(x=np.zeros((4, 3)), y=np.zeros(5)), [], "train has 4 inputs but 5 labels"),
+        (
+            npz(x=np.zeros((4, 3)), y=np.zeros(0), class_names=np.array(["a", "b"])),
+            [],
+            "train has 4 inputs but 0 labels",
+        ),
         (npz(x=np.zeros((4, 3, 2, 2, 2)), y=np.zeros(4)), [], "they are (4, 3, 2, 2, 2)"),
         (npz(x=np.zeros((4, 3)), y=np.zeros((4, 14))), [], "several labels an example"),
         (npz(x=np.zeros((4, 3)), y=np.array([{}] * 4)), [], "an array of Python objects"),

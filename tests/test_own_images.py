@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_a_folder_with_everything_in_it_is_compared(
     assert card["classes"] == sorted(f"class {k}" for k in range(11))
     assert (card["model"], card["shape"]) == ("cnn", [3, 32, 32])
     assert len((place / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_a_decoder_warns_of_is_not_shown(tmp_path: Path) -> None:
+    """Files that are damaged are named; the decoder's own words are no sentence for a user."""
+    write_folder(tmp_path / "set", 2, 6)
+    place = next(path.parent for path in (tmp_path / "set").rglob("*.*"))
+    whole = io.BytesIO()
+    picture(0, 0).save(whole, "TIFF")
+    (place / "cut.tiff").write_bytes(whole.getvalue()[:40])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        collection = read(tmp_path / "set")
+    assert not seen
+    assert any("cut.tiff" in note for note in collection.notes)
 
 
 def test_the_counts_are_right(odd_folder: Path) -> None:

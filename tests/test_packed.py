@@ -595,11 +595,16 @@ def test_what_only_the_end_of_an_epoch_shows_ends_one_run(
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
 
 
+@pytest.mark.parametrize("last", ["focal:gamma=1", "penex:alpha=0.3"])
 def test_a_pack_saved_in_part_ends_in_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    """Killed between the checkpoints of two members, which then stand at different steps."""
-    some = [planned(loss, 0, batch_size=32, epochs=2) for loss in ("ce", "penex", "focal")]
+    """Killed between the checkpoints of two members, which then stand at different steps.
+
+    Two members have losses of one kind: what is computed together must stay so.
+    """
+    losses = ("penex", "focal:gamma=3", last)
+    some = [planned(loss, 0, batch_size=32, epochs=2) for loss in losses]
     packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
     saved = 0
     save = checkpoint.save

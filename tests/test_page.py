@@ -330,6 +330,11 @@ def test_building_it_again_gives_the_same_tables(
     assert (copied / "elsewhere.html").exists()
 
 
+def test_building_it_again_gives_the_same_page(compared: Path) -> None:
+    """Byte for byte, whatever this process has drawn before."""
+    assert page.build(results.load(compared)) == page.build(results.load(compared))
+
+
 def test_records_without_logits_make_a_page(compared: Path, tmp_path: Path) -> None:
     """What cannot be drawn is left out and said; what can be drawn is the same."""
     target = tmp_path / "digits"

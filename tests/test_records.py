@@ -11,7 +11,7 @@ import torch
 
 from penex import cli
 from penex.lab import packing, runs, tasks, training
-from penex.lab.errors import RecordError
+from penex.lab.errors import Interrupted, RecordError
 from penex.lab.packed_training import name_of, train_members
 from penex.lab.records import Record, seal
 
@@ -54,6 +54,40 @@ def test_a_pack_leaves_alone_what_another_process_has_finished_meanwhile(tmp_pat
     assert Record.of(tmp_path, left.config).is_done
     train_members([done, left], names, tmp_path, CPU, hooks)  # nobody is left
     assert begun == ["penex"]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("environment.json", '"threads": ', '"threads": 1'),
+        ("metrics.jsonl", '"accuracy": 0.', '"accuracy": 0.9'),
+        ("pack.json", "digits/penex/", "digits/focal/"),
+    ],
+)
+def test_what_was_changed_while_a_run_was_stopped_is_refused(
+    tmp_path: Path, name: str, before: str, after: str
+) -> None:
+    """A number that is another one now would else become part of the record."""
+    some = [planned("ce", batch_size=8), planned("penex", batch_size=8)]
+    asked = iter(range(7))  # in the second epoch
+    hooks = training.Hooks(stop=lambda: next(asked, None) is None)
+    with pytest.raises(Interrupted):
+        carried_out(some, tmp_path, hooks, 2)
+    path = Record.of(tmp_path, some[0].config).folder / name
+    content = path.read_text()
+    assert before in content
+    path.write_text(content.replace(before, after))
+    with pytest.raises(RecordError, match=f"{name} is damaged: "):
+        carried_out(some, tmp_path, training.Hooks(), 2)
+    path.write_text(content)
+    carried_out(some, tmp_path, training.Hooks(), 2)
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "-1", "1" + 400 * "0", "null", "[]", "true"])
+def test_a_damaged_clock_is_not_worth_a_run(tmp_path: Path, seconds: str) -> None:
+    record = Record(tmp_path)
+    (tmp_path / "clock.json").write_text(f'{{"seconds": {seconds}}}')
+    assert record.add_time(2.0) == 2.0
 
 
 def test_a_pack_refuses_what_another_process_has_left_damaged(tmp_path: Path) -> None:

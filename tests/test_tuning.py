@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -563,6 +564,9 @@ def test_records_that_are_elsewhere_are_said(tmp_path: Path) -> None:
     there = studies.build("digits", [studies.load(study, "penex", tmp_path / "other")], "")
     assert words not in here
     assert words in there
+    best = min(study.trials, key=lambda trial: trial.value or 0.0)
+    (tmp_path / best.user_attrs["record"] / "metrics.jsonl").write_text("{}\n")
+    assert words in studies.build("digits", [studies.load(study, "penex", tmp_path)], "")
 
 
 @pytest.mark.parametrize("harm", ["unknown entry", "lost line"])
@@ -582,8 +586,45 @@ def test_a_damaged_journal_is_one_sentence(
         run(*command, "--out", tmp_path)
     assert ended.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "is no journal that can be read" in said or "has no alpha" in said
+    assert "is no journal that can be read" in said or "is not as it was written" in said
     assert path.read_text() == "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (r'"values":\[\d', '"values":[0'),
+        (r'"values":\[[\d.]+\]', '"values":[[1]]'),
+        (r'"accuracy":\d', '"accuracy":7'),
+        (r'"param_value_internal":[\d.]+', '"param_value_internal":0.5'),
+        (r'"record":"digits', '"record":"elsewhere'),
+        (r'"state":1', '"state":3'),
+        (r'"directions":\[1\]', '"directions":[2]'),
+        (r'"train_size":40', '"train_size":41'),
+        (r'"search":{', '"found":{'),
+    ],
+)
+def test_a_study_that_was_changed_is_refused(tmp_path: Path, before: str, after: str) -> None:
+    """A number that is another one now is no fault of a line, and Optuna has no checksums."""
+    found = carried_out(small(trials=1, batch=1), tmp_path)
+    path = tmp_path / "digits" / JOURNAL
+    text = path.read_text()
+    path.write_text(re.sub(before, after, text))
+    assert path.read_text() != text
+    with pytest.raises(LabError, match="The study 'digits penex' is damaged: "):
+        all_studies(open_storage(None, tmp_path / "digits", existing=True), "digits")
+    assert len(found["penex"].trials) == 1
+
+
+def test_an_earlier_versions_study_has_no_seals(tmp_path: Path) -> None:
+    first = [t.value for t in carried_out(small(trials=3), tmp_path)["penex"].trials]
+    path = tmp_path / "digits" / JOURNAL
+    lines = path.read_text().splitlines(keepends=True)
+    bare = [re.sub(r',"seal":"\w+"', "", x) for x in lines if '{"seal"' not in x]
+    path.write_text("".join(bare))
+    assert "seal" not in path.read_text()
+    found = carried_out(small(trials=4), tmp_path)
+    assert [t.value for t in found["penex"].trials][:3] == first
 
 
 def test_a_server_that_goes_away_is_named_as_the_cause() -> None:

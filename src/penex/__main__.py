@@ -7,10 +7,11 @@ missing, and output that nobody reads any more.
 import importlib.util
 import sys
 import traceback
+from typing import NoReturn
 
 import penex
 from penex.installing import install
-from penex.streams import outlive_readers
+from penex.streams import STANDARD_OUTPUT, outlive_readers
 
 _NEEDED = ("numpy", "rich", "safetensors", "tyro")
 _INTERRUPTED = 130
@@ -20,15 +21,28 @@ def main() -> None:
     """Run the command line, or say in one sentence what it needs."""
     outlive_readers()
     try:
-        _run(sys.argv[1:])
+        try:
+            _run(sys.argv[1:])
+        finally:
+            sys.stdout.flush()  # while it can still be said that there is no room for it
+    except OSError as error:
+        if error.filename != STANDARD_OUTPUT:
+            _tell_all()
+        print(f"penex: Cannot write to {STANDARD_OUTPUT}: {error.strerror}.", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:  # before the command line could take it
         print("\nStopped.", file=sys.stderr)
         sys.exit(_INTERRUPTED)
-    except Exception:  # a fault of ours: all of it, but no password
-        from penex.lab.sentences import without_password
+    except Exception:
+        _tell_all()
 
-        print(without_password(traceback.format_exc(), sys.argv), end="", file=sys.stderr)
-        sys.exit(1)
+
+def _tell_all() -> NoReturn:
+    """End with a fault of ours: all of it, but no password."""
+    from penex.lab.sentences import without_password
+
+    print(without_password(traceback.format_exc(), sys.argv), end="", file=sys.stderr)
+    sys.exit(1)
 
 
 def _run(words: list[str]) -> None:

@@ -1,9 +1,16 @@
 """Standard streams that outlive their reader: a closed pipe ends the output, not the work."""
 
+import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
+
+STANDARD_OUTPUT = "standard output"
+
+_LEFT = (errno.EPIPE, errno.EIO)  # the reader of a pipe; a terminal that was closed
 
 
 def outlive_readers() -> None:
@@ -12,22 +19,31 @@ def outlive_readers() -> None:
 
 
 class _Stream(io.TextIOWrapper):
-    """A stream whose reader may leave, as head does: what comes after is dropped."""
+    """A stream whose reader may leave, as head does: what comes after is dropped.
+
+    Results that find no room, on a full disk, are an error, once; what is said besides is none.
+    """
 
     def write(self, text: str, /) -> int:
         """Write, if someone reads."""
-        try:
-            return super().write(text)
-        except BrokenPipeError:
-            self._drop()
-            return len(text)
+        with self._outlived():
+            super().write(text)
+        return len(text)
 
     def flush(self) -> None:
         """Flush, if someone reads."""
-        try:
+        with self._outlived():
             super().flush()
-        except BrokenPipeError:
+
+    @contextmanager
+    def _outlived(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
             self._drop()
+            if error.errno not in _LEFT and self is sys.stdout:
+                error.filename = STANDARD_OUTPUT
+                raise
 
     def _drop(self) -> None:
         """Let what is in the buffer and all that follows go nowhere."""

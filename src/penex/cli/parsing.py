@@ -119,7 +119,8 @@ def _spec(
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
-        instance_from_str=lambda words: read(words[0]),
+        # After an unknown option tyro has no word for what is left out: the option is refused then.
+        instance_from_str=lambda words: read(words[0]) if isinstance(words[0], str) else None,
         is_instance=lambda value: isinstance(value, kind),
         str_from_instance=lambda value: [str(value)],
     )
@@ -171,7 +172,9 @@ def _no_option(name: str, known: Sequence[str]) -> LabError:
 def _options(command: Command) -> list[str]:
     """The names of a command's options."""
     found = ["--help"]
-    for name, hint in get_type_hints(command).items():
+    hints = get_type_hints(command)
+    for name in inspect.signature(command).parameters:
+        hint = hints[name]
         inner = [field.name for field in dataclasses.fields(hint)] if _nested(hint) else [name]
         found += [f"--{word.replace('_', '-')}" for word in inner]
     positional = {

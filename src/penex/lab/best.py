@@ -1,12 +1,12 @@
 """Which of several runs is used where a folder of them is named."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
+from penex.lab import files
 from penex.lab.errors import LabError, RecordError
 from penex.lab.models.exported import CARD
-from penex.lab.records import LISTING, Record, home_of
+from penex.lab.records import LISTING, Record, home_of, is_as_sealed
 
 _LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
 
@@ -67,7 +67,11 @@ def _places(folder: Path) -> list[Path]:
 
 def _listed(folder: Path) -> list[Path]:
     try:
-        listing = json.loads((folder / LISTING).read_bytes())
+        listing = files.loads((folder / LISTING).read_bytes())
+        if not is_as_sealed(listing):
+            raise ValueError(listing)
         return [home_of(folder) / run["folder"] for run in listing["runs"]]
-    except (ValueError, TypeError, LookupError) as error:
-        raise RecordError(f"{folder / LISTING} is damaged: it lists no runs.") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise RecordError(
+            f"{folder / LISTING} is damaged: it lists no runs, or was changed."
+        ) from error

@@ -1,7 +1,6 @@
 """A comparison: losses times seeds times training sizes, and the list of its runs on disk."""
 
 import hashlib
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import torch
 from penex.lab import examples, files, packing, training
 from penex.lab.engine import ranks
 from penex.lab.errors import LabError
-from penex.lab.records import FORMAT, KEPT, LISTING, Record
+from penex.lab.records import FORMAT, KEPT, LISTING, Record, sealed
 from penex.lab.runs import LossSpec, Run, Treatment, plan
 from penex.lab.tasks import Task
 
@@ -121,14 +120,14 @@ def _write(path: Path, listing: Listing) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.name == LISTING and path.exists():
             _keep_previous(path, listing)
-        files.write_json(path, listing)
+        files.write_json(path, sealed(listing))
 
 
 def _keep_previous(path: Path, listing: Listing) -> None:
     """Keep another comparison's list where a report can be made of it, and say so."""
     content = key = path.read_bytes()
     with suppress(ValueError, KeyError, TypeError):  # a damaged one is kept too
-        known = json.loads(content)["runs"]
+        known = files.loads(content)["runs"]
         if known == listing["runs"]:
             return
         key = files.dumps(known).encode()

@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 from penex.lab import locks
 from penex.lab.errors import LabError
 
+_DEEPEST = 32  # levels of JSON
+
 
 def check_target(path: Path) -> None:
     """A LabError if nothing can be written at a place: said before any work."""
@@ -146,6 +148,33 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that any reader understands."""
     write(path, dumps(value, indent=1).encode() + b"\n")
+
+
+def loads(content: bytes | str) -> Any:
+    """JSON from a file that anyone may have changed; a ValueError if it is none.
+
+    What is nested deeper than anything we write is none: reading it, or writing it again, would
+    end in a RecursionError.
+
+    >>> loads('{"a": [1, null]}')
+    {'a': [1, None]}
+    """
+    try:
+        value = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def dumps(value: Any, indent: int | None = None) -> str:

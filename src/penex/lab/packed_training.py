@@ -10,7 +10,7 @@ from penex.lab import training
 from penex.lab.engine import loop
 from penex.lab.engine.together import Together
 from penex.lab.records import Record
-from penex.lab.runs import Run
+from penex.lab.runs import LossSpec, Run
 
 
 def name_of(run: Run) -> str:
@@ -37,8 +37,11 @@ def train_members(
         places = sorted({_place(seat) for _, seat in members.values()})
         for place in places:  # runs of a broken pack that stopped at different steps
             some = {n: member for n, member in members.items() if _place(member[1]) == place}
-            one = next(iter(some.values()))
-            seats = [some[n][1] if n in some else _stand_in(*one, device) for n in names]
+            one, like = next(iter(some.values()))
+            seats = [
+                some[n][1] if n in some else _stand_in(_run_of(out / n, one), like, device)
+                for n in names
+            ]
             crew = Together(seats)
             for run, seat in some.values():
                 hooks.begin(run, seat.position.epoch)
@@ -49,10 +52,29 @@ def _place(seat: loop.Seat) -> tuple[int, int]:
     return seat.position.epoch, seat.position.step
 
 
-def _stand_in(run: Run, seat: loop.Seat, device: torch.device) -> loop.Seat:
-    """Someone who keeps a place in the pack, and leaves nothing."""
-    learner = training.learner_of(run, seat.data, device)
-    learner.theta.copy_(seat.learner.theta)
-    learner.count.copy_(seat.learner.count)
-    position = replace(seat.position, history=seat.position.history.clone())
-    return replace(seat, learner=learner, position=position, alive=False)
+def _run_of(folder: Path, like: Run) -> Run:
+    """The run of a folder, which differs from its pack's others in loss, seed and rate alone."""
+    record = Record(folder)
+    if not record.has("config.json"):  # someone removed it
+        return like
+    config = record.config()
+    return replace(
+        like,
+        loss=LossSpec(config["loss"]["name"], config["loss"]["arguments"]),
+        recipe=replace(like.recipe, lr=config["recipe"]["lr"]),
+        seed=config["seed"],
+    )
+
+
+def _stand_in(run: Run, like: loop.Seat, device: torch.device) -> loop.Seat:
+    """Someone who keeps a run's place in the pack, and leaves nothing.
+
+    With the run's own loss and seed: losses of one kind are computed together, and with another
+    number or mixture of them the last bits of the others would differ.
+    """
+    data = training.data_of(run, device)
+    learner = training.learner_of(run, data, device)
+    learner.theta.copy_(like.learner.theta)
+    learner.count.copy_(like.learner.count)
+    position = replace(like.position, history=like.position.history.clone())
+    return loop.Seat(learner, data, run.seed, position, like.witness, alive=False)

@@ -54,14 +54,24 @@ def home_of(folder: Path) -> Path:
     return folder / ".." / ".." if folder.resolve().parent.name == KEPT else folder
 
 
-def seal(done: Json) -> str:
-    """The checksum of done.json's content, without itself.
+def seal(content: Json) -> str:
+    """The checksum of what a file holds, without itself.
 
     >>> seal({"status": "completed", "seal": "x"}) == seal({"status": "completed"})
     True
     """
-    rest = {key: value for key, value in done.items() if key != "seal"}
+    rest = {key: value for key, value in content.items() if key != "seal"}
     return hashlib.sha256(files.dumps(rest).encode()).hexdigest()
+
+
+def sealed(content: Json) -> Json:
+    """What is written with its own checksum inside."""
+    return {**content, "seal": seal(content)}
+
+
+def is_as_sealed(content: Json) -> bool:
+    """Whether what was read is what was sealed; what an earlier version wrote has no seal."""
+    return content.get("seal") in (None, seal(content))
 
 
 class Record:
@@ -137,17 +147,22 @@ class Record:
             files.write_json(self.folder / _CONFIG, config)
         path = self.folder / _ENVIRONMENT
         if not path.exists():
-            files.write_json(path, environment)
+            files.write_json(path, sealed(environment))
             return
         first = self.environment()
         later = first.pop("resumed_in", [])
         if not isinstance(later, list):
             raise self._damaged(_ENVIRONMENT, "resumed_in is no list")
         if environment not in (first, *later):
-            files.write_json(path, {**first, "resumed_in": [*later, environment]})
+            files.write_json(path, sealed({**first, "resumed_in": [*later, environment]}))
 
-    def rewind_metrics(self, epochs: int) -> None:
-        """Keep the lines of the first epochs: a resumed run writes the later ones again."""
+    def rewind_metrics(self, epochs: int, lines_sha256: str = "") -> None:
+        """Keep the lines of the first epochs: a resumed run writes the later ones again.
+
+        Args:
+            epochs: how many.
+            lines_sha256: what `keep_metrics` said of these lines; empty if nobody asked it.
+        """
         path = self.folder / _METRICS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         if len(lines) < epochs:
@@ -155,7 +170,10 @@ class Record:
                 f"{path} has {len(lines)} lines, but its run was saved after {epochs} epochs. "
                 f"Remove {self.folder} to train this run again."
             )
-        files.write(path, b"".join(lines[:epochs]))
+        content = b"".join(lines[:epochs])
+        if lines_sha256 not in ("", hashlib.sha256(content).hexdigest()):
+            raise self._damaged(_METRICS, "its lines are not those that were saved")
+        files.write(path, content)
 
     def add_metrics(self, line: Json) -> None:
         """Append the line of an epoch."""
@@ -164,13 +182,15 @@ class Record:
         with files.naming(path), path.open("a") as file:
             file.write(files.dumps(line) + "\n")
 
-    def keep_metrics(self) -> None:
-        """Make sure that the lines are on the disk: a checkpoint that is must find them there."""
+    def keep_metrics(self) -> str:
+        """Make sure that the lines are on the disk for a checkpoint to find them; their sum."""
         self._check_place()
         path = self.folder / _METRICS
-        if path.exists():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+        if not path.exists():
+            return hashlib.sha256(b"").hexdigest()
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write_predictions(self, temperature: float, **logits_and_targets: Tensor) -> None:
         """Write the logits as the model gave them, the targets, and the loss's temperature."""
@@ -186,21 +206,25 @@ class Record:
         path = self.folder / _CLOCK
         # No clock is the first process; a damaged one is not worth a run.
         with suppress(OSError, ValueError, TypeError, KeyError):
-            seconds += float(json.loads(path.read_text())["seconds"])
+            before = files.loads(path.read_text())["seconds"]
+            seconds += before if is_number(before) and before > 0 else 0.0
         files.write_json(path, {"seconds": seconds})
         return seconds
 
     def join(self, pack: list[str]) -> None:
         """Note which runs this one is trained with, in their order, until it is done."""
-        files.write_json(self.folder / _PACK, {"runs": pack})
+        files.write_json(self.folder / _PACK, sealed({"runs": pack}))
 
     def pack(self) -> list[str]:
         """The runs that this one, which is not done, was trained with; empty if there are none."""
         if not self.has(_PACK):
             return []
-        found = self._json(_PACK).get("runs")
+        content = self._json(_PACK)
+        found = content.get("runs")
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise self._damaged(_PACK, "it does not name the runs of a pack")
+        if not is_as_sealed(content):
+            raise self._damaged(_PACK, "it was changed")
         return found
 
     def finish(self, done: Json, *, keep_checkpoint: bool = False) -> None:
@@ -208,7 +232,7 @@ class Record:
         self.keep_metrics()
         sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
         done = {"format": FORMAT, "keeps_checkpoint": keep_checkpoint, **done, "sha256": sums}
-        files.write_json(self.folder / _DONE, {**done, "seal": seal(done)})
+        files.write_json(self.folder / _DONE, sealed(done))
         try:
             self._check_place()
         except RecordError:  # removed in this very moment: a run is whole or absent
@@ -233,7 +257,11 @@ class Record:
 
     def environment(self) -> Json:
         """Versions, device, revision and checksums of the data."""
-        return self._json(_ENVIRONMENT)
+        found = self._json(_ENVIRONMENT)
+        if not is_as_sealed(found):
+            raise self._damaged(_ENVIRONMENT, "it was changed")
+        found.pop("seal", None)
+        return found
 
     def done(self) -> Json:
         """How the run ended: its status, metrics, spreads, time and memory."""
@@ -253,7 +281,7 @@ class Record:
             raise self._damaged(_DONE, "it has no checksums")
         if not is_number(done.get("wall_time")):
             raise self._damaged(_DONE, "its wall_time is no number")
-        if done.get("seal") not in (None, seal(done)):  # older records have none
+        if not is_as_sealed(done):
             raise self._damaged(_DONE, "it was changed after the run")
         return done
 
@@ -270,11 +298,11 @@ class Record:
         """A line an epoch; those that are whole, if the run is not done."""
         lines = self._checked(_METRICS).decode().splitlines()
         try:
-            return [json.loads(line) for line in lines]
+            return [files.loads(line) for line in lines]
         except ValueError as error:
             if self.is_done:
                 raise self._damaged(_METRICS, str(error)) from error
-            return [json.loads(line) for line in lines[:-1]]
+            return [files.loads(line) for line in lines[:-1]]
 
     def has(self, name: str) -> bool:
         """Whether a file is there."""
@@ -325,8 +353,8 @@ class Record:
     def _json(self, name: str) -> Json:
         content = self.content(name)
         try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:
+            value = files.loads(content)
+        except ValueError as error:
             raise self._damaged(name, str(error)) from error
         if not isinstance(value, dict):
             raise self._damaged(name, "it is not an object")

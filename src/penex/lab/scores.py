@@ -4,7 +4,6 @@ The small form is what is kept of many runs, one archive a task.
 """
 
 import io
-import json
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -106,7 +105,7 @@ def pack(folder: Path) -> Path:
         for name in known
         if len(name.parts) == 1 and name.suffix in (".json", ".journal")
     }
-    runs = json.loads(content[LISTING])["runs"] if LISTING in content else []
+    runs = files.loads(content[LISTING])["runs"] if LISTING in content else []
     first = min((run["seed"] for run in runs), default=0)
     headlines = {run["folder"] for run in runs if run["seed"] == first}
     with tempfile.TemporaryDirectory() as place:

@@ -185,7 +185,7 @@ def seated(run: Run, record: Record, device: torch.device, hooks: Hooks) -> loop
     position = loop.start(learner, data)
     checkpoint.load(record.checkpoint, learner, position)
     if writes:
-        record.rewind_metrics(position.epoch)
+        record.rewind_metrics(position.epoch, position.lines_sha256)
     writer = Writer(run, record, learner, data, hooks)
     return loop.Seat(learner, data, run.seed, position, writer)
 
@@ -215,7 +215,7 @@ class Writer:
 
     def save(self, position: loop.Position, seconds: float) -> None:
         """Write a checkpoint."""
-        self.record.keep_metrics()
+        position.lines_sha256 = self.record.keep_metrics()
         checkpoint.save(self.record.checkpoint, self.learner, position)
         self.record.add_time(seconds)
 

@@ -1,6 +1,5 @@
 """What `penex reproduce` does: train what is missing, show it beside the paper's."""
 
-import json
 import re
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from penex.lab import archived, files
 from penex.lab.compare import Comparison, Listing, compare, listing_of
 from penex.lab.data.noise import Kind
 from penex.lab.errors import LabError, unknown, writes
-from penex.lab.records import LISTING, Record
+from penex.lab.records import LISTING, Record, sealed
 from penex.lab.runs import Run
 from penex.lab.scores import slim
 from penex.lab.sentences import count
@@ -196,7 +195,7 @@ def _carried_out(request: Request, comparison: Comparison) -> Results | None:
     listing = _listing(request, comparison, request.what)
     if request.slim is not None and writes():
         place = _small_folder(request, comparison.task.name) / _file(request.what)
-        files.write_json(place, {**listing, "command": portable(listing["command"])})
+        files.write_json(place, sealed({**listing, "command": portable(listing["command"])}))
     return results.load(out / comparison.task.name, listing)
 
 
@@ -228,7 +227,7 @@ def _listing(request: Request, comparison: Comparison, what: str) -> Listing:
     listing = listing_of(comparison, request.out, request.command)
     with suppress(OSError, ValueError, KeyError, TypeError):
         path = request.out / comparison.task.name / _file(what)
-        listing["command"] = str(json.loads(archived.read(path))["command"])
+        listing["command"] = str(files.loads(archived.read(path))["command"])
     return listing
 
 

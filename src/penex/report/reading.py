@@ -1,8 +1,8 @@
 """A run that is done, read once: what is not as it was written is not shown as true."""
 
-import json
 from dataclasses import dataclass
 
+from penex.lab import files
 from penex.lab.errors import RecordError
 from penex.lab.identity import config_hash
 from penex.lab.records import FORMAT, Json, Record, is_number
@@ -44,6 +44,7 @@ def read(record: Record) -> Finished:
         raise _damaged(record, "config.json", "its folder stands for another configuration")
     name = "environment.json"
     environment = _parsed(record, name, record.vouched(name, done))
+    environment.pop("seal", None)  # done.json vouches for it
     name = "metrics.jsonl"
     lines = record.vouched(name, done).splitlines()
     history = [_parsed(record, name, line) for line in lines]
@@ -73,8 +74,8 @@ def _check_scores(record: Record, done: Json) -> None:
 
 def _parsed(record: Record, name: str, content: bytes) -> Json:
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        value = files.loads(content)
+    except ValueError as error:
         raise _damaged(record, name, str(error)) from error
     if not isinstance(value, dict):
         raise _damaged(record, name, "it is not an object")

@@ -1,15 +1,14 @@
 """A comparison as it lies on disk, ready for tables and figures."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from penex import registry
-from penex.lab import archived
+from penex.lab import archived, files
 from penex.lab.errors import RecordError
-from penex.lab.records import FORMAT, LISTING, Json, Record, home_of
+from penex.lab.records import FORMAT, LISTING, Json, Record, home_of, is_as_sealed
 from penex.lab.scores import scores_of
 from penex.lab.sentences import count, visible
 from penex.report.plain import publishable
@@ -183,10 +182,10 @@ def load(folder: Path, listing: Json | None = None) -> Results:
     path = folder / LISTING
     try:
         if listing is None:
-            listing = json.loads(archived.read(path))
+            listing = files.loads(archived.read(path))
     except FileNotFoundError as error:
         raise RecordError(f"There is no comparison in {folder}: {path} is missing.") from error
-    except (ValueError, RecursionError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise RecordError(f"{path} is damaged: {error}. Nothing was changed.") from error
     found = listing.get("format") if isinstance(listing, dict) else None
     if found is not None and found != FORMAT:
@@ -196,6 +195,10 @@ def load(folder: Path, listing: Json | None = None) -> Results:
         )
     if not isinstance(listing, dict) or not _is_listing(listing):
         raise RecordError(f"{path} is damaged: it is no list of runs. Nothing was changed.")
+    if not is_as_sealed(listing):
+        raise RecordError(
+            f"{path} is damaged: it was changed after the comparison. Nothing was changed."
+        )
     rows = _rows(home_of(folder), listing["runs"])
     sources = {key: visible(text) for key, text in listing.get("sources", {}).items()}
     command = publishable(listing["command"])

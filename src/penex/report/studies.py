@@ -10,7 +10,6 @@ from typing import Any
 import penex
 from penex import registry
 from penex.lab import files
-from penex.lab.errors import LabError
 from penex.lab.records import ATTRIBUTE, OBJECTIVE, Json, Record
 from penex.lab.sentences import count
 from penex.metrics import METRICS, Metric
@@ -132,12 +131,6 @@ def load(study: Any, loss: str, out: Path, authors: Mapping[str, float] = {}) ->
     found = Study(loss, search, identity, authors=authors)
     for trial in study.get_trials(deepcopy=False):
         known = trial.user_attrs
-        lacks = [name for name in found.search if name not in trial.params]
-        if lacks and trial.state.is_finished():
-            raise LabError(
-                f"The study {study.study_name!r} is damaged: its trial {trial.number} has no "
-                f"{lacks[0]}. Nothing was changed."
-            )
         found.trials.append(
             Trial(
                 trial.number,

@@ -107,16 +107,15 @@ def read(path: Path, *, allow_large: bool = False) -> Collection:
     if "train" not in found:
         raise LabError(f"{path} has no training examples.")
     targets = {part: _labels(y, path, part) for part, (_, y) in found.items()}
+    for part, (x, _) in found.items():
+        if len(x) != len(targets[part]):
+            raise LabError(f"{path}: {part} has {len(x)} inputs but {len(targets[part])} labels.")
     classes, indices = class_indices(targets, path, arrays.get(_NAMES))
     if _NAMES in arrays and targets["train"].dtype.kind != "i":
         notes.append(f"{_NAMES} is left out: the labels are names already.")
     parts: dict[str, Examples] = {}
     for part, (x, _) in found.items():
         inputs = as_inputs(x, path, part)
-        if len(inputs) != len(indices[part]):
-            raise LabError(
-                f"{path}: {part} has {len(inputs)} inputs but {len(indices[part])} labels."
-            )
         if parts and inputs.shape[1:] != parts["train"].inputs.shape[1:]:
             raise LabError(f"{path}: the inputs of {part} have another shape than those of train.")
         parts[part] = Examples(inputs, indices[part])

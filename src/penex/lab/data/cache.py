@@ -1,7 +1,6 @@
 """Decoded and extracted data, kept so that the second start need not make them again."""
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -216,10 +215,10 @@ def _seal(facts: Any) -> str:
 def _facts(card: Path) -> dict[str, Any] | None:
     """What a card says, if it is one and says what was written."""
     try:
-        written = json.loads(card.read_bytes())
+        written = files.loads(card.read_bytes())
         facts: dict[str, Any] = written["facts"]
         return facts if written["sha256"] == _seal(facts) else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
 

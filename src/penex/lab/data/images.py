@@ -12,7 +12,7 @@ from penex.lab import files
 from penex.lab.data import Collection, Examples, cache
 from penex.lab.data.decoding import Progress, decode_files
 from penex.lab.data.folders import Listing, list_images, some
-from penex.lab.data.pixels import open_image
+from penex.lab.data.pixels import size_of
 from penex.lab.errors import LabError
 
 _SIZES = (32, 64)
@@ -31,8 +31,7 @@ def default_size(listing: Listing) -> int:
     sides = []
     for found in listing.found[::step]:
         try:
-            with open_image(found.path) as image:
-                sides.append(min(image.size))
+            sides.append(min(size_of(found.path)))
         except Exception:
             continue  # decoding will name it
     return _SIZES[0] if not sides or np.median(sides) <= _SMALL else _SIZES[1]

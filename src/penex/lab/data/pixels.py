@@ -3,6 +3,8 @@
 import functools
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +43,23 @@ def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
 
     Turned as its EXIF orientation says, transparency on white, the middle cut out as a square.
     """
+    with _unwarned(), open_image(io.BytesIO(content)) as opened:
+        return *prepared(opened, opened.format, size), opened.size
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """The width and height that an image file says it has."""
+    with _unwarned(), open_image(path) as opened:
+        return opened.size
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """What Pillow warns of is an error where it is a danger, else nobody's business."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         warnings.filterwarnings("ignore", category=UserWarning, module="PIL")
-        with open_image(io.BytesIO(content)) as opened:
-            return *prepared(opened, opened.format, size), opened.size
+        yield
 
 
 def prepared(image: Image.Image, form: str | None, size: int) -> tuple[Array, bool]:

@@ -6,7 +6,6 @@ whole or absent.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
             "steps": steps,
             "tensors": name,
             "sha256": hashlib.sha256(content).hexdigest(),
+            "lines_sha256": position.lines_sha256,
         },
     )
     for other in folder.glob("step-*.safetensors"):
@@ -74,7 +74,7 @@ def load(folder: Path, learner: Learner, position: Position) -> bool:
 
 def _load(folder: Path, learner: Learner, position: Position) -> None:
     try:
-        place: dict[str, Any] = json.loads((folder / _POSITION).read_text())
+        place: dict[str, Any] = files.loads((folder / _POSITION).read_text())
         written = place.get("format", FORMAT)  # the first format had no number
         if written != FORMAT:
             raise RecordError(
@@ -96,6 +96,7 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
         if not (0 <= step < steps and epoch * steps + step == int(learner.count.item())):
             raise ValueError("its position is not that of its tensors")
         position.epoch, position.step = epoch, step
+        position.lines_sha256 = str(place.get("lines_sha256", ""))  # older ones have none
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         raise RecordError(
             f"The checkpoint in {folder} cannot be read ({error}). Remove the folder to train this "

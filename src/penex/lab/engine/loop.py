@@ -32,11 +32,13 @@ class Position:
         epoch: epochs finished.
         step: steps finished of the one after.
         history: a row a step of that epoch.
+        lines_sha256: the checksum of what was written of the finished epochs; empty if unknown.
     """
 
     history: Tensor
     epoch: int = 0
     step: int = 0
+    lines_sha256: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A trained model on its own: two files, and how to load them with torch alone."""
 
 import hashlib
-import json
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,7 +187,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], bytes]:
     for name, expected in sums.items():
         if name in content and _sha256(content[name]) != expected:
             raise ValueError(f"the checksum of {name} is not the one in {_DONE}")
-    card = json.loads(content[CARD])
+    card = files.loads(content[CARD])
     if not isinstance(card, dict):
         raise ValueError("model.json is no object")
     if card.get("format") != _FORMAT:
@@ -206,7 +205,7 @@ def _sums(folder: Path) -> dict[str, Any]:
     """The checksums that a run's record has; none where the model was copied without it."""
     if not (folder / _DONE).exists():
         return {}
-    done = json.loads((folder / _DONE).read_bytes())
+    done = files.loads((folder / _DONE).read_bytes())
     if isinstance(done, dict) and done.get("status") == "diverged":
         raise RecordError(f"The run in {folder} diverged, so it left no model.")
     sums = done.get("sha256") if isinstance(done, dict) else None

@@ -1,12 +1,13 @@
 """The tensors of a safetensors file, read with torch alone."""
 
-import json
 import math
 import struct
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from penex.lab import files
 
 _TYPES = {
     "F64": torch.float64,
@@ -33,8 +34,8 @@ def parse(content: bytes) -> dict[str, Tensor]:
     if length > len(content) - 8:
         raise ValueError("it is cut off")
     try:
-        header = json.loads(content[8 : 8 + length])
-    except (ValueError, RecursionError) as error:
+        header = files.loads(content[8 : 8 + length])
+    except ValueError as error:
         raise ValueError("its header is no JSON") from error
     if not isinstance(header, dict):
         raise ValueError("its header is no object")

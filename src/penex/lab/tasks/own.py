@@ -1,7 +1,6 @@
 """A task made of the user's own data."""
 
 import hashlib
-import json
 import os
 import unicodedata
 from collections.abc import Iterator
@@ -66,7 +65,7 @@ def placed(task: Task, path: Path, out: Path) -> Task:
 def _owner(folder: Path) -> dict[str, list[str]]:
     """Where the data of a task's folder are, and their checksums; empty if it has none yet."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads((folder / OWNER).read_bytes())
+        known = files.loads((folder / OWNER).read_bytes())
         return {key: [str(known[key])] for key in ("path", "sha256")}
     # Of a version that did not write it down, or damaged: the runs know their data.
     return {"path": [], "sha256": list(_checksums(folder))}
@@ -75,7 +74,7 @@ def _owner(folder: Path) -> dict[str, list[str]]:
 def _checksums(folder: Path) -> Iterator[str]:
     for path in folder.glob("*/*/seed-*/config.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            config: dict[str, Any] = json.loads(path.read_bytes())
+            config: dict[str, Any] = files.loads(path.read_bytes())
             yield str(config["data"]["sha256"])
 
 

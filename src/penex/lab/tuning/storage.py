@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penex.installing import install
-from penex.lab import archived, locks
+from penex.lab import archived, files, locks
 from penex.lab.errors import LabError
 from penex.lab.sentences import without_password
 
@@ -132,7 +131,7 @@ def _in_archive(path: Path) -> Storage:
     """The studies in a task's archive, to be read and not to be gone on with."""
     optuna = _optuna()
     try:
-        entries = [json.loads(line) for line in archived.inside(path).splitlines()]
+        entries = [files.loads(line) for line in archived.inside(path).splitlines()]
 
         class Backend(optuna.storages.journal.BaseJournalBackend):  # type: ignore[misc, name-defined]
             def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
@@ -160,7 +159,7 @@ def _no_journal(path: Path, why: str) -> LabError:
 def _is_entry(line: bytes) -> bool:
     """Whether a line is a whole entry of Optuna's journal."""
     try:
-        return line.endswith(b"\n") and "op_code" in json.loads(line)
+        return line.endswith(b"\n") and "op_code" in files.loads(line)
     except (ValueError, TypeError):
         return False
 

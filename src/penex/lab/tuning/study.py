@@ -10,8 +10,8 @@ from penex.lab.engine import seeds
 from penex.lab.errors import LabError
 from penex.lab.identity import Json, config_hash
 from penex.lab.records import ATTRIBUTE as ATTRIBUTE
-from penex.lab.records import OBJECTIVE, Record
-from penex.lab.tuning import plan
+from penex.lab.records import OBJECTIVE, Record, sealed
+from penex.lab.tuning import plan, seals
 from penex.lab.tuning.storage import Storage
 
 
@@ -59,12 +59,13 @@ def all_studies(storage: Storage, task: str) -> dict[str, Any]:
     found = {}
     for name in optuna.get_all_study_names(storage.optuna):
         study = optuna.load_study(study_name=name, storage=storage.optuna)
-        known = study.user_attrs.get(ATTRIBUTE)
+        known = seals.identity_of(study)
         if (
-            isinstance(known, dict)
+            known is not None
             and known.get("format") == plan.FORMAT
-            and name == plan.study_name(task, str(known.get("loss")))
+            and name == plan.study_name(task, str(known["loss"]))
         ):
+            seals.check(study, known["search"])
             found[str(known["loss"])] = study
     return found
 
@@ -78,19 +79,22 @@ def open_study(tuning: plan.Tuning, loss: str, storage: Storage) -> Any:
         study = optuna.load_study(study_name=name, storage=storage.optuna)
     else:
         study = optuna.create_study(study_name=name, storage=storage.optuna)  # to be minimised
-    ours, known = tuning.identity(loss), study.user_attrs.get(ATTRIBUTE)
+    ours = tuning.identity(loss)
     if not study.get_trials(deepcopy=False):  # new, or nothing was asked for yet
-        study.set_user_attr(ATTRIBUTE, ours)
-    elif not isinstance(known, dict):
+        study.set_user_attr(ATTRIBUTE, sealed(ours))
+        return study
+    known = seals.identity_of(study)
+    if known is None:
         raise LabError(
             f"The study {name!r} in {storage.shown} was not made by penex tune. It is left as it "
             "is: choose another --storage or --out."
         )
-    elif (known := {"sampler": plan.FIRST_SAMPLER, **known}) != ours:
+    if (known := {"sampler": plan.FIRST_SAMPLER, **known}) != ours:
         raise LabError(
             f"The study {name!r} in {storage.shown} is another one: {_difference(known, ours)}. It "
             "is left as it is: ask for the same, or choose another --storage or --out."
         )
+    seals.check(study, ours["search"])
     return study
 
 
@@ -169,10 +173,12 @@ def tell(study: Any, number: int, record: Record, out: Path) -> None:
         reason = "the cross-entropy of the validation set was not finite"
     if reason:
         trial.set_user_attr("reason", reason)
+        seals.seal_trial(trial, TrialState.FAIL.name, None)
         study.tell(number, state=TrialState.FAIL)
         return
     trial.set_user_attr("validation", done["validation"])
     trial.set_user_attr("test", done["test"])
+    seals.seal_trial(trial, TrialState.COMPLETE.name, value)
     study.tell(number, value)
 
 

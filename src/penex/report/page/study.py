@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penex.lab.errors import RecordError
 from penex.metrics import Metric
 from penex.report.drawing import Bar, Dot, Line, Panel, most
 from penex.report.page.svg import svg
+from penex.report.reading import read
 
 if TYPE_CHECKING:
     from penex.report.studies import Study, Trial
@@ -75,17 +75,21 @@ def against(study: "Study", name: str, metric: Metric) -> str:
 
 
 def curves(study: "Study") -> str:
-    """The objective over the epochs, of the best trial and of the worst; "" without records."""
+    """The objective over the epochs, of the best trial and of the worst; "" without both."""
     done = sorted(study.completed, key=lambda trial: trial.value)
     ends = {"best": done[0], "worst": done[-1]} if len(done) > 1 else {}
-    lines = {}
-    for word, trial in ends.items():
-        with suppress(RecordError):  # a curve is not worth the page
-            lines[word] = [
-                (float(line["epoch"]), float(value))
-                for line in trial.record.metrics()
-                if (value := line["validation"].get("cross_entropy")) is not None
-            ]
+    try:
+        histories = {word: read(trial.record).history for word, trial in ends.items()}
+    except RecordError:  # a curve is not worth the page, which says that it is not there
+        return ""
+    lines = {
+        word: [
+            (float(line["epoch"]), float(value))
+            for line in history
+            if (value := line["validation"].get("cross_entropy")) is not None
+        ]
+        for word, history in histories.items()
+    }
     values = [value for line in lines.values() for _, value in line[len(line) // 5 :]]
     if not values:
         return ""

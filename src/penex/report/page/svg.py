@@ -1,17 +1,14 @@
 """Drawings as SVG text: they take the page's colours, light or dark, and scale with it."""
 
 import functools
+import hashlib
 import html
-import itertools
 import json
 import math
 from collections.abc import Sequence
 
 from penex import registry
 from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker
-
-# Names of clipping areas: unique within a process, and so within a page.
-_numbers = itertools.count()
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 10.0, 34.0
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
@@ -102,16 +99,19 @@ class _Canvas:
 
     def render(self) -> str:
         """The whole drawing."""
-        panel, clip = self.panel, f"clip-{next(_numbers)}"
+        panel = self.panel
         area = (
-            f'<clipPath id="{clip}"><rect x="{self.left}" y="{_TOP - 4}" '
-            f'width="{self.right - self.left}" height="{self.bottom - _TOP + 8}"/></clipPath>'
+            f'<rect x="{self.left}" y="{_TOP - 4}" width="{self.right - self.left}" '
+            f'height="{self.bottom - _TOP + 8}"/>'
         )
         marks = "".join(self.mark(mark) for mark in panel.marks)
+        # A name by what it clips: a page must be the same whatever this process drew before.
+        clip = f"clip-{hashlib.sha256((area + panel.title + marks).encode()).hexdigest()[:12]}"
         return (
             f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
             f'aria-label="{html.escape(panel.title)}"{self.hover()}>'
-            f'{area}{self.axes()}<g clip-path="url(#{clip})">{marks}</g></svg>'
+            f'<clipPath id="{clip}">{area}</clipPath>{self.axes()}'
+            f'<g clip-path="url(#{clip})">{marks}</g></svg>'
         )
 
     def hover(self) -> str:
