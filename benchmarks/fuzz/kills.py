@@ -29,6 +29,9 @@ class Kills:
     """Comparisons, studies and predictions, each known as it is undisturbed."""
 
     def __init__(self, folder: Path) -> None:
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            # A background job ignores Ctrl-C, and so would all that it starts.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._out, self._log = folder / "out", folder / "said.txt"
         data, many, runs = folder / "flowers.csv", folder / "many.csv", folder / "runs"
         write_table(data)
