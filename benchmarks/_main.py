@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 
 def run(main: Callable[[], None]) -> None:

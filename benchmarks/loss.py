@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from benchmarks._main import run
-from penex.lab import bench, environment
+from penex.lab import bench
+from penex.lab.ground import environment
 from penex.report import costs
 
 

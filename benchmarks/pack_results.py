@@ -11,8 +11,8 @@ import argparse
 from pathlib import Path
 
 from penex.lab.data import sizes
-from penex.lab.errors import told
-from penex.lab.scores import pack
+from penex.lab.ground.errors import told
+from penex.lab.records.scores import pack
 
 
 def main() -> None:

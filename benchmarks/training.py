@@ -19,16 +19,17 @@ from typing import Any
 import torch
 
 from benchmarks._main import positive, run
-from penex.lab import environment, runs, tasks, training
-from penex.lab.compare import FIVE, Comparison, compare
+from penex.lab import tasks, training
 from penex.lab.data import Collection, Examples
 from penex.lab.engine import loop
 from penex.lab.engine.captured import Steps
 from penex.lab.engine.packed import Pack
+from penex.lab.engine.recipe import PAPER, Recipe
 from penex.lab.engine.step import step
+from penex.lab.ground import environment
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import PAPER, Recipe
-from penex.lab.tasks import Task
+from penex.lab.tasks import Task, runs
+from penex.lab.training.compare import FIVE, Comparison, compare
 
 LOSSES = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
 STEPS_OF_A_RUN = 200 * 625
@@ -58,10 +59,11 @@ def measure(
     And the kernels of the last pack's step.
     """
     work = task(device)
+    place = training.Place(Path(), device)
 
     def members(m: int) -> tuple[list[Any], list[Any]]:
         planned = [runs.plan(work, runs.LossSpec(LOSSES[k % 5]), k // 5) for k in range(m)]
-        data = [training.data_of(run, device) for run in planned]
+        data = [place.data(run) for run in planned]
         pairs = zip(planned, data, strict=True)
         return [training.learner_of(run, one, device) for run, one in pairs], data
 
@@ -141,12 +143,12 @@ def compare_digits() -> list[dict[str, Any]]:
     cpu = torch.device("cpu")
     ways = {"one after another": 1, "packed": None}
     taken: dict[str, list[float]] = {way: [] for way in ways}
-    training.data_of(planned.runs()[0], cpu)  # scikit-learn's import is nobody's time
+    training.Place(Path(), cpu).data(planned.runs[0])  # scikit-learn's import is nobody's time
     for _ in range(2):
         for way, size in ways.items():
             with tempfile.TemporaryDirectory() as out:
                 began = time.perf_counter()
-                compare(planned, Path(out), cpu, pack=size)
+                compare(planned, training.Place(Path(out), cpu), pack=size)
                 taken[way].append(time.perf_counter() - began)
     return [{"what": f"digits comparison, {way}", "seconds": min(t)} for way, t in taken.items()]
 

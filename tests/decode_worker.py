@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penex.lab import environment
 from penex.lab.data import decoding
 from penex.lab.data.read import read
+from penex.lab.ground import environment
 
 
 def wait(*_: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before the group: see penex.lab.engine.ranks.joined
+import torch.distributed.nn  # before the group: see penex.lab.ground.ranks.joined
 from torch import Tensor, nn
 
 import penex

@@ -8,12 +8,15 @@ Then what is left is completed without faults in FOLDER/n. FOLDER/whole was neve
 import errno
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from penex.lab import packing, runs, tasks, training
+from penex.lab import tasks, training
+from penex.lab.tasks import runs
+from penex.lab.training import packing
 
 FAULT = 9
 DIGITS = tasks.find("digits")
@@ -22,6 +25,9 @@ RUNS = [
     for loss in ("ce", "penex", "ex:alpha=1000")  # the last diverges
 ]
 _WRITES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")
+
+
+PLACE = training.Place(Path())
 
 
 class Faults:
@@ -52,7 +58,7 @@ def carried_out(out: Path, most: int, faults: Faults | None) -> int:
             if faults is not None:
                 sys.addaudithook(faults)
             hooks = training.Hooks(save_seconds=0.0)
-            packing.train(RUNS, out, torch.device("cpu"), hooks, lambda *_: None, most)
+            packing.train(RUNS, replace(PLACE, out=out, hooks=hooks), most)
             code = 0
         except OSError as error:
             named = error.filename and not str(error.filename).endswith(".tmp")
@@ -65,7 +71,7 @@ def carried_out(out: Path, most: int, faults: Faults | None) -> int:
 def main(folder: Path, kind: str, how: str, stride: int) -> None:
     torch.set_num_threads(1)
     most = 1 if how == "alone" else 8
-    training.data_of(RUNS[0], torch.device("cpu"))  # read once, before the forks
+    PLACE.data(RUNS[0])  # read once, before the forks
     assert carried_out(folder / "whole", most, None) == 0
     n = 0
     while (code := carried_out(folder / str(n), most, Faults(kind, n))) != 0:

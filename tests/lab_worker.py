@@ -11,9 +11,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from penex.lab import runs, tasks, training
-from penex.lab.engine import loop, ranks
+from penex.lab import tasks, training
+from penex.lab.engine import loop
 from penex.lab.engine.step import step
+from penex.lab.ground import ranks
+from penex.lab.tasks import runs
 
 from witness import fit_alone
 
@@ -26,7 +28,7 @@ def train(loss: str) -> Tensor:
     """The parameters after forty steps; an epoch's last batch is one example: a rank has none."""
     changes = {"epochs": 10, "dtype": "float64", "clip": 1.0, "batch_size": 32}
     run = runs.plan(DIGITS, runs.LossSpec(loss), 0, 97, changes)
-    data = training.data_of(run, CPU)
+    data = training.Place(Path(), CPU).data(run)
     learner = training.learner_of(run, data, CPU)
     fit_alone(learner, data, loop.start(learner, data))
     assert learner.count.item() == STEPS
@@ -36,7 +38,7 @@ def train(loss: str) -> Tensor:
 def first_gradient(loss: str) -> Tensor:
     """The first step's gradient in float32, with dropout."""
     run = runs.plan(DIGITS, runs.LossSpec(loss), 0, 97, {"epochs": 1, "clip": 1e9})
-    data = training.data_of(run, CPU)
+    data = training.Place(Path(), CPU).data(run)
     learner = training.learner_of(run, data, CPU)
     row = loop.start(learner, data).history[0]
     step(learner, data, torch.arange(33), torch.tensor(1e-3), row)

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from our_results import RESULTS, unpacked
 from penex import cli
-from penex.lab import archived, tasks
-from penex.lab.compare import Comparison, compare
-from penex.lab.errors import LabError, RecordError
-from penex.lab.records import Record
-from penex.lab.scores import pack
+from penex.lab import tasks
+from penex.lab.ground.errors import LabError, RecordError
+from penex.lab.records import Record, archived
+from penex.lab.records.scores import pack
+from penex.lab.training import Hooks, Place
+from penex.lab.training.compare import Comparison, compare
 from penex.lab.tuning.storage import open_storage
 from penex.lab.tuning.study import all_studies
 from penex.paper import plan
@@ -142,8 +142,8 @@ def test_studies_in_an_archive_are_read_and_not_written_to(
     assert "PENEX: best alpha 0.0004443 (trial 41; the authors have 0.03)" in said
     assert "Page: runs/report/cifar10/tuning.html" in said
     assert not (tmp_path / "cifar10").exists()
-    monkeypatch.setattr("penex.lab.training.data_of", lambda *_: None)
-    monkeypatch.setattr("penex.lab.packing.size_for", lambda *_: 1)
+    monkeypatch.setattr("penex.lab.training.Place.data", lambda *_: None)
+    monkeypatch.setattr("penex.lab.training.packing.size_for", lambda *_: 1)
     with pytest.raises(SystemExit):
         cli.main(["tune", "cifar10", "--loss", "penex", "--trials", "60", "--out", "."])
     assert "are in an archive and stay as they are" in capsys.readouterr().err
@@ -154,10 +154,10 @@ def test_a_run_in_an_archive_is_not_trained_again(tmp_path: Path) -> None:
     seen: list[bool] = []
 
     def train(comparison: Comparison) -> None:
-        compare(comparison, tmp_path, torch.device("cpu"), done=lambda *a: seen.append(a[2]))
+        compare(comparison, Place(tmp_path, hooks=Hooks(done=lambda *a: seen.append(a[2]))))
 
     train(what)
-    whole = Record.of(tmp_path, what.runs()[0].config)
+    whole = Record.of(tmp_path, what.runs[0].config)
     before = whole.done()
     pack(tmp_path / "digits")
     shutil.rmtree(tmp_path / "digits")

@@ -8,7 +8,7 @@ import torch
 
 from penex import cli
 from penex.lab import bench
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.report import costs
 
 CPU = torch.device("cpu")
@@ -85,7 +85,7 @@ def test_times_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_does_not_fit_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("penex.lab.environment.free_memory", lambda: 10**9)
+    monkeypatch.setattr("penex.lab.ground.environment.free_memory", lambda: 10**9)
     found = bench.measure(
         [bench.Size(8192, 128_256)], CPU, torch.float32, 0.001, compiled=False, tell=said.append
     )

@@ -10,8 +10,8 @@ import pytest
 
 import penex
 from command_line import ONE_THREAD, child, hiding, run
-from penex.lab.errors import writes
-from penex.lab.processes import half_launched, launched
+from penex.lab.ground.errors import writes
+from penex.lab.ground.processes import half_launched, launched
 
 ROOT = Path(__file__).parents[1]
 LITTLE = ["--losses", "ce", "--seeds", "1", "--epochs", "1", "--train-size", "20"]
@@ -114,7 +114,7 @@ def test_digits_without_scikit_learn_says_what_to_install(tmp_path: Path) -> Non
 def test_doctor_names_what_there_is_and_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penex.lab import environment
+    from penex.lab.ground import environment
 
     found = environment.version
     monkeypatch.setattr(environment, "version", lambda n: None if n == "matplotlib" else found(n))
@@ -148,7 +148,7 @@ def test_a_bare_environment_is_enough(tmp_path: Path) -> None:
 
 def test_no_home_is_a_sentence_where_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     from penex.lab.data import cache
-    from penex.lab.errors import LabError
+    from penex.lab.ground.errors import LabError
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")

@@ -7,7 +7,7 @@ import pytest
 
 from command_line import child, run, sentence
 from penex import cli
-from penex.lab.session import Lines
+from penex.lab.training.session import Lines
 
 from pictures import write_class
 

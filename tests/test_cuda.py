@@ -13,13 +13,14 @@ from torch import nn
 
 import penex
 from penex import registry
-from penex.lab import models, packing, runs, training
+from penex.lab import models, training
 from penex.lab.data import Collection, Examples
 from penex.lab.engine.captured import Steps
 from penex.lab.engine.packed import Pack
-from penex.lab.recipe import Recipe
+from penex.lab.engine.recipe import Recipe
 from penex.lab.records import Record
-from penex.lab.tasks import Task
+from penex.lab.tasks import Task, runs
+from penex.lab.training import packing
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
@@ -185,7 +186,7 @@ def test_a_captured_step_equals_an_eager_one(compiled: bool) -> None:
     task = noise("cnn", dtype="float64")
     names = [name for name in registry.LOSSES if name != "conex_hard"]
     planned = [runs.plan(task, runs.LossSpec(name), seed) for seed, name in enumerate(names)]
-    data = [training.data_of(run, device) for run in planned]
+    data = [*map(training.Place(Path(), device).data, planned)]
     ends, said = [], list[str]()
     for captured in (False, True):
         pairs = zip(planned, data, strict=True)
@@ -219,7 +220,7 @@ def test_a_fused_step_agrees_with_the_layers(compiled: bool) -> None:
     task = noise("cnn", optimizer="sgd", matmul_precision="medium")
     names = [name for name in registry.LOSSES if name != "conex_hard"]
     planned = [runs.plan(task, runs.LossSpec(name), seed) for seed, name in enumerate(names)]
-    data = [training.data_of(run, device) for run in planned]
+    data = [*map(training.Place(Path(), device).data, planned)]
     rows = torch.arange(64, device=device).expand(len(names), -1).contiguous()
     ends, said = {}, list[str]()
     for way in ("exact", "layers", "fused"):
@@ -251,7 +252,7 @@ def test_memory_that_runs_out_halves_the_pack(
     device = torch.device("cuda")
     task = noise("resnet18", batch_size=32)
     planned = [runs.plan(task, runs.LossSpec("ce"), seed) for seed in range(10)]
-    training.data_of(planned[0], device)
+    training.Place(Path(), device).data(planned[0])
     gc.collect()
     torch.cuda.empty_cache()
     # What earlier tests' CUDA graphs keep, and 16 bytes a parameter.
@@ -260,7 +261,7 @@ def test_memory_that_runs_out_halves_the_pack(
         allowed / torch.cuda.get_device_properties(device).total_memory
     )
     try:
-        packing.train(planned, tmp_path, device, training.Hooks(), lambda *_: None, 64)
+        packing.train(planned, training.Place(tmp_path, device, training.Hooks()), 64)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert "models do not fit the GPU's memory" in capsys.readouterr().err

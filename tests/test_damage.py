@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from penex import cli
-from penex.lab import compare, records, tasks
-from penex.lab.best import best_run
-from penex.lab.errors import LabError, RecordError
-from penex.lab.records import Record
-from penex.lab.scores import slim
+from penex.lab import records, tasks
+from penex.lab.ground.errors import LabError, RecordError
+from penex.lab.records import Record, sealing
+from penex.lab.records.best import best_run
+from penex.lab.records.scores import slim
+from penex.lab.training import Place, compare
 from penex.report import page, results, tables, terminal
 from penex.report.results import Results
 
@@ -34,7 +34,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole, folder = (tmp_path_factory.mktemp(name) for name in ("whole", "small"))
     losses = ("ce", "ex:alpha=1000")
     what = compare.Comparison(tasks.find("digits"), losses, 2, (40,), {"epochs": 1})
-    listing = compare.compare(what, whole, torch.device("cpu"), command="penex compare")
+    listing = compare.compare(what, Place(whole), command="penex compare")
     for run in listing["runs"]:
         slim(Record(whole / "digits" / run["folder"]), folder / run["folder"])
     (folder / "comparison.json").write_text(json.dumps(listing))
@@ -65,7 +65,7 @@ def changed(path: Path, *keys: str, value: Any, seal: bool = False) -> None:
         inner = inner[key]
     inner[keys[-1]] = value
     if seal:
-        content["seal"] = records.seal(content)
+        content["seal"] = sealing.seal(content)
     path.write_text(json.dumps(content))
 
 
@@ -112,7 +112,7 @@ def test_a_record_in_another_ones_place_is_not_shown(copied: Path) -> None:
 )
 def test_an_edited_list_of_runs_is_not_shown(copied: Path, before: str, after: str) -> None:
     path = copied / "comparison.json"
-    path.write_text(json.dumps(records.sealed(json.loads(path.read_text()))))
+    path.write_text(json.dumps(sealing.sealed(json.loads(path.read_text()))))
     assert not results.load(copied).damaged
     path.write_text(path.read_text().replace(before, after))
     with pytest.raises(RecordError, match="it was changed after the comparison"):
@@ -126,9 +126,9 @@ def test_a_list_of_runs_is_written_with_a_seal(tmp_path: Path) -> None:
     path = tmp_path / "digits" / "comparison.json"
     path.parent.mkdir()
     path.write_text("[" * 10**5)  # someone else's, nested without end: kept, and no reason to fail
-    compare.compare(what, tmp_path, torch.device("cpu"))
+    compare.compare(what, Place(tmp_path))
     listing = json.loads(path.read_text())
-    assert listing["seal"] == records.seal(listing)
+    assert listing["seal"] == sealing.seal(listing)
 
 
 def test_an_older_record_has_no_seal(copied: Path) -> None:
@@ -181,7 +181,7 @@ def test_every_change_to_how_a_run_ended_is_seen(copied: Path) -> None:
     for content in mutations(kept):
         path.write_text(json.dumps(content))
         seen = bool(results.load(copied).damaged)
-        same = isinstance(content, dict) and records.seal(content) == records.seal(kept)
+        same = isinstance(content, dict) and sealing.seal(content) == sealing.seal(kept)
         assert seen or same or content["seal"] is None
 
 
@@ -193,7 +193,7 @@ def test_no_wrong_value_breaks_a_report(copied: Path, name: str) -> None:
     shown_at_all = 0
     for number, content in enumerate(mutations(whole)):
         if isinstance(content, dict):
-            content["seal"] = records.seal(content)
+            content["seal"] = sealing.seal(content)
         path.write_text(json.dumps(content))
         with suppress(LabError):  # a sentence, for a list of runs that is none
             forms = FORMS if number % 9 == 0 else FORMS[:-1]

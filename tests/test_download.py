@@ -15,7 +15,7 @@ import pytest
 from penex import cli
 from penex.lab.data import archives, catalogue, download
 from penex.lab.data.catalogue import Official
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 
 @dataclass

@@ -18,17 +18,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penex import registry
-from penex.lab import chance, runs, tasks, training
+from penex.lab import tasks, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
-from penex.lab.engine.batches import Batches
 from penex.lab.engine.evaluation import logits_of
 from penex.lab.engine.learner import Learner
+from penex.lab.engine.recipe import Recipe
 from penex.lab.engine.step import HISTORY, step
-from penex.lab.errors import Interrupted, LabError, RecordError
+from penex.lab.ground import chance
+from penex.lab.ground.batches import Batches
+from penex.lab.ground.errors import Interrupted, LabError, RecordError
 from penex.lab.models import find
 from penex.lab.models.layers import Dropout, seed_all
-from penex.lab.recipe import Recipe
+from penex.lab.tasks import runs
 
 from witness import fit_alone
 
@@ -48,7 +50,7 @@ def digits_run(loss: str = "penex", size: int = 100, **changes: Any) -> runs.Run
 
 
 def start(run: runs.Run) -> tuple[Learner, Data, loop.Position]:
-    data = training.data_of(run, CPU)
+    data = training.Place(Path(), CPU).data(run)
     learner = training.learner_of(run, data, CPU)
     return learner, data, loop.start(learner, data)
 
@@ -578,7 +580,7 @@ def test_a_model_that_draws_resumes_bit_for_bit(tmp_path: Path, stop_at: int) ->
 
 def test_a_run_leaves_the_generators_as_they_were(tmp_path: Path) -> None:
     states = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
-    training.train(digits_run("ce", 50, epochs=1), tmp_path, CPU)
+    training.train(digits_run("ce", 50, epochs=1), training.Place(tmp_path, CPU))
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert str(np.random.get_state()) == states[2]
@@ -646,7 +648,7 @@ def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path: Path) -> None:
 def test_a_done_run_is_verified_where_nothing_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = training.train(digits_run("ce", 50, epochs=1), tmp_path, CPU)
+    record = training.train(digits_run("ce", 50, epochs=1), training.Place(tmp_path, CPU))
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")

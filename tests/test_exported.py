@@ -19,11 +19,12 @@ from PIL import Image
 from torch import Tensor
 
 from penex import cli
-from penex.lab import best, predict, tasks, training
-from penex.lab.compare import Comparison, listing_of
+from penex.lab import tasks, training
 from penex.lab.data import Collection, Examples
-from penex.lab.errors import LabError
-from penex.lab.models import exported, find, raw, tensors
+from penex.lab.ground.errors import LabError
+from penex.lab.models import exported, find, predict, raw, tensors
+from penex.lab.records import best
+from penex.lab.training.compare import Comparison, listing_of
 
 from pictures import picture
 
@@ -449,8 +450,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all tasks, with the runs of a small comparison and their list."""
     out = tmp_path_factory.mktemp("compared") / "my runs"
     comparison = Comparison(tasks.find("digits"), ("ce", "penex"), 2, (50,), {"epochs": 1})
-    for run in comparison.runs():
-        training.train(run, out, CPU)
+    for run in comparison.runs:
+        training.train(run, training.Place(out, CPU))
     (out / "digits" / "comparison.json").write_text(json.dumps(listing_of(comparison, out)))
     return out
 

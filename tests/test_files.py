@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from penex.lab import files, locks
-from penex.lab.errors import LabError
+from penex.lab.ground import files, locks
+from penex.lab.ground.errors import LabError
 
 
 @contextmanager
@@ -115,7 +115,8 @@ def test_where_there_are_no_locks_one_can_write_and_a_lock_is_one_sentence(
 
 
 def test_the_laboratory_is_imported_where_there_are_no_locks() -> None:
-    code = "import sys; sys.modules['fcntl'] = None; import penex.lab.tuning, penex.lab.compare"
+    imports = "import penex.lab.tuning, penex.lab.training.compare"
+    code = f"import sys; sys.modules['fcntl'] = None; {imports}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

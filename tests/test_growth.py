@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from penex import cli, registry
-from penex.lab import identity, packing, runs, tasks, training
-from penex.lab.errors import Interrupted, LabError
-from penex.lab.recipe import Recipe
-from penex.lab.records import Record
+from penex.lab import tasks, training
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground.errors import Interrupted, LabError
+from penex.lab.records import Record, identity
+from penex.lab.tasks import runs
+from penex.lab.training import packing
 
 MINE = '''
 """Losses of a user's own."""
@@ -99,13 +101,10 @@ def test_its_memory_is_resumed_bit_for_bit(mine: Path) -> None:
         asked += 1
         return asked > 1
 
-    def nobody(run: runs.Run, record: Record, reused: bool) -> None:
-        """Take no notice."""
-
-    packing.train(some, mine / "whole", cpu, training.Hooks(), nobody, 8)
+    packing.train(some, training.Place(mine / "whole", cpu, training.Hooks()), 8)
     with pytest.raises(Interrupted):
-        packing.train(some, mine / "broken", cpu, training.Hooks(stop=stop), nobody, 8)
-    packing.train(some, mine / "broken", cpu, training.Hooks(), nobody, 8)
+        packing.train(some, training.Place(mine / "broken", cpu, training.Hooks(stop=stop)), 8)
+    packing.train(some, training.Place(mine / "broken", cpu, training.Hooks()), 8)
     for run in some:
         whole, broken = (Record.of(mine / name, run.config).folder for name in ("whole", "broken"))
         for name in ("metrics.jsonl", "model.safetensors"):

@@ -256,10 +256,11 @@ def doubtful() -> Iterator[metrics.Metric]:
 
 def compared(out: Path, pack: int) -> Results:
     """A tiny comparison, trained in packs of a size."""
-    from penex.lab import compare, tasks
+    from penex.lab import tasks
+    from penex.lab.training import Place, compare
 
     what = compare.Comparison(tasks.find("digits"), ("ce", "penex"), 1, (40,), {"epochs": 1})
-    listing = compare.compare(what, out, torch.device("cpu"), pack=pack)
+    listing = compare.compare(what, Place(out), pack=pack)
     return results.load(out / "digits", listing)
 
 

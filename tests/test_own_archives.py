@@ -10,7 +10,7 @@ import pytest
 
 from penex.lab.data import sizes
 from penex.lab.data.read import read
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 from own_files import refuses, run
 from pictures import picture, write_folder

@@ -16,7 +16,7 @@ import torch
 from penex.lab.data import arrays, catalogue, cifar, sizes
 from penex.lab.data.observed import observations
 from penex.lab.data.read import read
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 from own_files import cifar_images, npz, refuses, run, write_cifar10
 

@@ -21,13 +21,14 @@ from own_files import run, write_times
 
 
 def test_a_last_batch_of_one_and_batch_norm() -> None:
-    from penex.lab import runs, tasks, training
+    from penex.lab import tasks, training
     from penex.lab.engine import loop
+    from penex.lab.tasks import runs
 
     task = tasks.find("digits")
     spec = runs.LossSpec("ce")
     run_ = runs.plan(task, spec, 0, 65, {"batch_size": 32, "epochs": 1})
-    data = training.data_of(run_, torch.device("cpu"))
+    data = training.Place(Path(), torch.device("cpu")).data(run_)
     learner = training.learner_of(run_, data, torch.device("cpu"))
     learner.least = 2
     assert len(loop.start(learner, data).history) == 2
@@ -190,11 +191,12 @@ def test_noise_and_weights_are_in_the_record(tmp_path: Path) -> None:
 
 
 def test_balanced_weights_reach_the_loss() -> None:
-    from penex.lab import runs, tasks, training
+    from penex.lab import tasks, training
+    from penex.lab.tasks import runs
 
     treatment = runs.Treatment(class_weights="balanced")
     run_ = runs.plan(tasks.find("digits"), runs.LossSpec("focal"), 0, 95, treatment=treatment)
-    data = training.data_of(run_, torch.device("cpu"))
+    data = training.Place(Path(), torch.device("cpu")).data(run_)
     weight = training.learner_of(run_, data, torch.device("cpu")).loss.weight
     counts = torch.bincount(data.train.targets, minlength=10)
     assert weight is not None
@@ -268,10 +270,13 @@ def test_memory_is_shared_between_runs() -> None:
 
     Also when another task was asked for in between, which takes the place of the first one's data.
     """
-    from penex.lab import runs, tasks, training
+    from penex.lab import tasks, training
+    from penex.lab.tasks import runs
+
+    place = training.Place(Path())
 
     def data_of(task: tasks.Task, seed: int) -> Data:
-        return training.data_of(runs.plan(task, runs.LossSpec("ce"), seed), torch.device("cpu"))
+        return place.data(runs.plan(task, runs.LossSpec("ce"), seed))
 
     task = tasks.find("digits")
     data_of(task, 0)

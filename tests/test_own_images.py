@@ -19,7 +19,7 @@ from PIL import Image
 
 from penex.lab.data import decoding, pixels
 from penex.lab.data.read import read
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.lab.tasks.own import own
 
 from own_files import refuses, run
@@ -111,7 +111,7 @@ def test_processes_decode_what_one_decodes(
     alone = read(odd_folder)
     monkeypatch.setattr(decoding, "_MANY", 1)
     monkeypatch.setattr(decoding, "_CHUNK", 10)
-    monkeypatch.setattr("penex.lab.environment.cores", lambda: 2)
+    monkeypatch.setattr("penex.lab.ground.environment.cores", lambda: 2)
     monkeypatch.setenv("PENEX_CACHE", str(tmp_path / "another"))
     ticks: list[int] = []
     together = read(odd_folder, progress=lambda done, total: ticks.append(done))

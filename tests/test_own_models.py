@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from penex.lab import models
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.lab.models import sources, state
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from penex.lab import tasks
-from penex.lab.pace import Pace
-from penex.lab.runs import LossSpec, Run, plan
+from penex.lab.tasks.runs import LossSpec, Run, plan
+from penex.lab.training.pace import Pace
 
 
 class Clock:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from penex import PENEX, cli, registry
 from penex.base import Legal, Loss, Settings
 from penex.baselines import CrossEntropyLoss, FocalLoss, LabelSmoothingLoss
-from penex.lab import packed_training, packing, runs, tasks, training
+from penex.lab import tasks, training
 from penex.lab.engine import (
     checkpoint,
     evaluation,
@@ -33,10 +33,13 @@ from penex.lab.engine.learner import AnyLoss, Learner
 from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import CannotPack, How
 from penex.lab.engine.step import step
-from penex.lab.errors import Interrupted, RecordError
+from penex.lab.ground.errors import Interrupted, RecordError
 from penex.lab.models import find
 from penex.lab.models.layers import Dropout
 from penex.lab.records import Record
+from penex.lab.tasks import runs
+from penex.lab.training import packed as packed_training
+from penex.lab.training import packing
 from penex.targets import Examples
 
 CPU = torch.device("cpu")
@@ -51,7 +54,7 @@ def planned(loss: str, seed: int, size: int = 97, **changes: Any) -> runs.Run:
 
 
 def learners(some: list[runs.Run]) -> tuple[list[Learner], list[Any]]:
-    data = [training.data_of(run, CPU) for run in some]
+    data = [*map(training.Place(Path(), CPU).data, some)]
     pairs = zip(some, data, strict=True)
     return [training.learner_of(run, one, CPU) for run, one in pairs], data
 
@@ -515,7 +518,7 @@ def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
         planned(loss, seed, batch_size=32, epochs=3) for loss in ("ce", "penex") for seed in (0, 1)
     ]
 
-    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
+    packing.train(some, training.Place(tmp_path / "whole", CPU, KEEP), 8)
     asked = 0
 
     def stop() -> bool:
@@ -524,8 +527,8 @@ def test_a_stopped_pack_resumes_bit_for_bit(tmp_path: Path, at: int) -> None:
         return asked > at
 
     with pytest.raises(Interrupted):
-        packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)
-    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
+        packing.train(some, training.Place(tmp_path / "broken", CPU, training.Hooks(stop=stop)), 8)
+    packing.train(some, training.Place(tmp_path / "broken", CPU, KEEP), 8)
     for run in some:
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
 
@@ -538,17 +541,13 @@ def everything(folder: Path, run: runs.Run) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
-def nobody(run: runs.Run, record: Record, reused: bool) -> None:
-    """Take no notice."""
-
-
 def test_a_pack_goes_on_without_those_who_left(tmp_path: Path) -> None:
     """One diverged, one was asked for no more: the others still end in the same bits."""
     some = [
         planned(loss, 0, batch_size=32, epochs=3)
         for loss in ("ce", "ex:alpha=1000", "penex", "focal", "label_smoothing")
     ]
-    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
+    packing.train(some, training.Place(tmp_path / "whole", CPU, KEEP), 8)
     assert Record.of(tmp_path / "whole", some[1].config).done()["status"] == "diverged"
     asked = 0
 
@@ -558,10 +557,10 @@ def test_a_pack_goes_on_without_those_who_left(tmp_path: Path) -> None:
         return asked > 9
 
     with pytest.raises(Interrupted):
-        packing.train(some, tmp_path / "broken", CPU, training.Hooks(stop=stop), nobody, 8)
+        packing.train(some, training.Place(tmp_path / "broken", CPU, training.Hooks(stop=stop)), 8)
     assert Record.of(tmp_path / "broken", some[1].config).is_done
-    packing.train(some[:3], tmp_path / "broken", CPU, KEEP, nobody, 8)
-    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
+    packing.train(some[:3], training.Place(tmp_path / "broken", CPU, KEEP), 8)
+    packing.train(some, training.Place(tmp_path / "broken", CPU, KEEP), 8)
     for run in some:
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
     assert not list(tmp_path.rglob("pack.json"))
@@ -578,7 +577,7 @@ def test_what_only_the_end_of_an_epoch_shows_ends_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, reason: str
 ) -> None:
     some = [planned(loss, 0, batch_size=97, epochs=1) for loss in ("ce", "penex", "focal")]
-    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
+    packing.train(some, training.Place(tmp_path / "whole", CPU, KEEP), 8)
     sound = getattr(Pack, broken)
 
     def breaks(pack: Pack, *arguments: Any) -> Any:
@@ -587,7 +586,7 @@ def test_what_only_the_end_of_an_epoch_shows_ends_one_run(
         return found
 
     monkeypatch.setattr(Pack, broken, breaks)
-    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
+    packing.train(some, training.Place(tmp_path / "broken", CPU, KEEP), 8)
     done = Record.of(tmp_path / "broken", some[1].config).done()
     assert done["status"] == "diverged"
     assert done["reason"].startswith(reason)
@@ -605,7 +604,7 @@ def test_a_pack_saved_in_part_ends_in_the_same_bits(
     """
     losses = ("penex", "focal:gamma=3", last)
     some = [planned(loss, 0, batch_size=32, epochs=2) for loss in losses]
-    packing.train(some, tmp_path / "whole", CPU, KEEP, nobody, 8)
+    packing.train(some, training.Place(tmp_path / "whole", CPU, KEEP), 8)
     saved = 0
     save = checkpoint.save
 
@@ -618,9 +617,11 @@ def test_a_pack_saved_in_part_ends_in_the_same_bits(
 
     monkeypatch.setattr(checkpoint, "save", twice)
     with pytest.raises(KeyboardInterrupt):
-        packing.train(some, tmp_path / "broken", CPU, training.Hooks(save_seconds=0.0), nobody, 8)
+        packing.train(
+            some, training.Place(tmp_path / "broken", CPU, training.Hooks(save_seconds=0.0)), 8
+        )
     monkeypatch.undo()
-    packing.train(some, tmp_path / "broken", CPU, KEEP, nobody, 8)
+    packing.train(some, training.Place(tmp_path / "broken", CPU, KEEP), 8)
     for run in some:
         assert everything(tmp_path / "whole", run) == everything(tmp_path / "broken", run)
 
@@ -635,7 +636,7 @@ def test_a_pack_killed_while_its_members_joined_stays_one(tmp_path: Path) -> Non
     record.join(names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Record, "join", lambda record, pack: joined.append(pack))
-        packing.train(some, tmp_path, CPU, training.Hooks(), nobody, 8)
+        packing.train(some, training.Place(tmp_path, CPU, training.Hooks()), 8)
     assert joined == [names] * 3
 
 
@@ -682,9 +683,8 @@ def test_a_pack_too_large_for_the_memory_is_halved(
 
     monkeypatch.setattr(Pack, "step", step)
     finished = []
-    packing.train(
-        some, tmp_path, CPU, training.Hooks(), lambda run, record, reused: finished.append(run), 8
-    )
+    hooks = training.Hooks(done=lambda run, record, reused: finished.append(run))
+    packing.train(some, training.Place(tmp_path, CPU, hooks), 8)
     assert set(sizes) == {2, 1}
     assert finished == some
     assert all(Record.of(tmp_path, run.config).done()["status"] == "completed" for run in some)
@@ -694,7 +694,7 @@ def test_a_pack_too_large_for_the_memory_is_halved(
 
     monkeypatch.setattr(Pack, "step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
     run = planned("ce", 9, epochs=1)
-    packing.train([run], tmp_path, CPU, training.Hooks(), nobody, 8)
+    packing.train([run], training.Place(tmp_path, CPU, training.Hooks()), 8)
     assert Record.of(tmp_path, run.config).done()["status"] == "completed"
     assert "Not packed: not even one model fits the GPU's memory twice." in capsys.readouterr().err
 
@@ -716,9 +716,8 @@ def test_what_ended_before_the_memory_did_is_left_alone(
 
     monkeypatch.setattr(Pack, "step", step)
     finished = []
-    packing.train(
-        some, tmp_path, CPU, training.Hooks(), lambda run, record, reused: finished.append(run), 8
-    )
+    hooks = training.Hooks(done=lambda run, record, reused: finished.append(run))
+    packing.train(some, training.Place(tmp_path, CPU, hooks), 8)
     assert ended == [(gone.folder / "done.json").read_bytes()]
     assert sorted(map(str, finished)) == sorted(map(str, some))
 
@@ -733,7 +732,7 @@ def test_a_member_that_diverged_does_not_keep_the_others_from_being_saved(tmp_pa
         return asked > 10  # within the third epoch
 
     with pytest.raises(Interrupted):
-        packing.train(some, tmp_path, CPU, training.Hooks(stop=stop), nobody, 8)
+        packing.train(some, training.Place(tmp_path, CPU, training.Hooks(stop=stop)), 8)
     assert Record.of(tmp_path, some[1].config).is_done
     place = Record.of(tmp_path, some[0].config).checkpoint / "position.json"
     assert json.loads(place.read_text())["step"] > 0
@@ -741,10 +740,10 @@ def test_a_member_that_diverged_does_not_keep_the_others_from_being_saved(tmp_pa
 
 def test_small_models_are_packed_by_themselves() -> None:
     run = planned("ce", 0)
-    assert packing.size_for(CPU, None, run) == 16
-    assert packing.size_for(CPU, 3, run) == 3
+    assert packing.size_for(training.Place(Path()), None, run) == 16
+    assert packing.size_for(training.Place(Path()), 3, run) == 3
     large = replace(run, task=replace(DIGITS, model="resnet18", build=find("resnet18")))
-    assert packing.size_for(CPU, None, large) == 1
+    assert packing.size_for(training.Place(Path()), None, large) == 1
 
 
 @pytest.mark.parametrize("content", ["{}", '{"runs": 3}', "["])
@@ -754,7 +753,7 @@ def test_a_damaged_pack_is_one_sentence(tmp_path: Path, content: str) -> None:
     folder.mkdir(parents=True)
     (folder / "pack.json").write_text(content)
     with pytest.raises(RecordError, match=r"pack\.json is damaged"):
-        packing.train([run], tmp_path, CPU, training.Hooks(), nobody, 8)
+        packing.train([run], training.Place(tmp_path, CPU, training.Hooks()), 8)
 
 
 @pytest.mark.slow

@@ -4,16 +4,18 @@ It needs Triton, and a GPU or its interpreter: `make test-triton` installs it an
 """
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from penex.lab import runs, tasks, training
+from penex.lab import tasks, training
 from penex.lab.engine import packed_layers
 from penex.lab.engine.packed import Pack
 from penex.lab.engine.packed_layers import How
 from penex.lab.models.cnn import cnn
+from penex.lab.tasks import runs
 
 from triton_here import DEVICE, MARKS, check_compiles
 
@@ -176,7 +178,7 @@ def test_a_fused_step_is_a_step_of_the_layers(calls: list[torch.Size]) -> None:
         runs.plan(tasks.find("digits"), runs.LossSpec(name), k, 24, {"batch_size": 12})
         for k, name in enumerate(names)
     ]
-    data = [training.data_of(run, device) for run in some]
+    data = [*map(training.Place(Path(), device).data, some)]
     ends = []
     for fused in (False, True):
         pairs = zip(some, data, strict=True)

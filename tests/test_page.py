@@ -16,7 +16,7 @@ import pytest
 from penex import cli
 from penex.lab import records
 from penex.lab.records import Record
-from penex.lab.scores import scores_of, slim
+from penex.lab.records.scores import scores_of, slim
 from penex.metrics import METRICS
 from penex.report import figures, page, results, series, tables
 from penex.report.drawing import Line, Panel
@@ -428,7 +428,7 @@ def test_odd_records_make_a_page(copied: Path, kind: str) -> None:
             done = json.loads(path.read_text())
             if done["status"] == "completed":
                 done["test"]["cross_entropy"] = None
-                path.write_text(json.dumps({**done, "seal": records.seal(done)}))
+                path.write_text(json.dumps({**done, "seal": records.sealing.seal(done)}))
     elif kind == "diverged":
         listing["runs"] = [run for run in listing["runs"] if run["loss"] == "ex"]
     else:

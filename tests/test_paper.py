@@ -11,8 +11,8 @@ import pytest
 
 from penex import cli
 from penex.lab.records import Record
-from penex.lab.runs import Run
-from penex.lab.session import Silent
+from penex.lab.tasks.runs import Run
+from penex.lab.training.session import Silent
 from penex.paper.__main__ import main
 from penex.paper.reproduction import Request, reproduce
 from penex.paper.standins import write_stand_ins

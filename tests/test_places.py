@@ -13,10 +13,11 @@ import torch
 
 from penex import cli
 from penex.lab import tasks
-from penex.lab.compare import Comparison, compare
-from penex.lab.examples import NAME as EXAMPLES
 from penex.lab.records import KEPT, LISTING
+from penex.lab.records.examples import NAME as EXAMPLES
 from penex.lab.tasks.own import OWNER, own, placed, task_name
+from penex.lab.training import Place
+from penex.lab.training.compare import Comparison, compare
 from penex.report import results
 
 CPU = torch.device("cpu")
@@ -115,7 +116,7 @@ def test_names_asked_for_at_once_differ(tmp_path: Path) -> None:
 
 def compared(out: Path, *losses: str) -> None:
     changes = {"epochs": 1}
-    compare(Comparison(DIGITS, losses, 1, (40,), changes), out, CPU, command=" ".join(losses))
+    compare(Comparison(DIGITS, losses, 1, (40,), changes), Place(out), command=" ".join(losses))
 
 
 def test_another_comparison_leaves_the_one_before_within_reach(

@@ -13,13 +13,14 @@ import torch
 from PIL import Image
 
 from penex import cli
-from penex.lab import runs, tasks, training
+from penex.lab import tasks, training
 from penex.lab.data import pixels
 from penex.lab.engine import checkpoint, loop
-from penex.lab.errors import RecordError
+from penex.lab.ground.errors import RecordError
 from penex.lab.models import exported
 from penex.lab.models import tensors as tensors_
 from penex.lab.records import Record
+from penex.lab.tasks import runs
 
 from pictures import picture, write_folder
 
@@ -86,8 +87,10 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path) -> None:
     """Logits from raw inputs equal those of the run's own checkpoint and of its predictions."""
     spec = runs.LossSpec.parse("conex_hard")
     run = runs.plan(tasks.find("digits"), spec, 0, 50, {"epochs": 1})
-    record = training.train(run, tmp_path, CPU, training.Hooks(keep_checkpoints=True))
-    data = training.data_of(run, CPU)
+    record = training.train(
+        run, training.Place(tmp_path, CPU, training.Hooks(keep_checkpoints=True))
+    )
+    data = training.Place(Path(), CPU).data(run)
     model = exported.load(record.folder)
     with torch.no_grad():
         found = torch.cat([model.logits(x) for x in data.test.batches(256)])
@@ -111,7 +114,7 @@ def test_a_model_trained_in_half_precision_is_judged_as_it_is_used(
         record = Record(place)
         arrays = record.predictions()
         run = runs.plan(tasks.find("digits"), runs.LossSpec("ce"), 0, 60)
-        data = training.data_of(run, CPU)
+        data = training.Place(Path(), CPU).data(run)
         model = exported.load(place)
         with torch.no_grad():
             logits = model.logits(data.test.inputs[data.test.index])
@@ -226,7 +229,7 @@ def test_a_card_cannot_do_harm(harm: dict[str, object], trained: Path, tmp_path:
 def test_many_files_go_in_batches(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from penex.lab import predict
+    from penex.lab.models import predict
 
     whole = predicted(trained, capsys, str(trained / "set"))
     monkeypatch.setattr(predict, "_BATCH", 7)

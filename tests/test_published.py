@@ -11,7 +11,7 @@ import pytest
 
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
-from penex.lab.compare import listing_of
+from penex.lab.training.compare import listing_of
 from penex.paper import claims, plan
 from penex.paper.printed import PRINTED
 from penex.report import results

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from penex.lab import compare
-from penex.lab.sentences import visible
+from penex.lab.ground.sentences import visible
 from penex.lab.tasks import own
+from penex.lab.training import Place, compare
 from penex.report import page, plain, results, tables, terminal, words
 from penex.report.results import Results
 
@@ -31,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task, _ = own.own(home / "=photos.npz")
     what = compare.Comparison(task, ("ce", "penex"), 1, (2,), {"epochs": 1})
     command = f"penex compare --data {home / '=photos.npz'} --out={home / 'runs'} --seeds 1"
-    compare.compare(what, home / "runs", torch.device("cpu"), command=command)
+    compare.compare(what, Place(home / "runs"), command=command)
     return home / "runs" / task.name
 
 

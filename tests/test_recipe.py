@@ -9,9 +9,9 @@ import torch
 from penex.lab import tasks
 from penex.lab.data import Data
 from penex.lab.data.split import split
-from penex.lab.errors import LabError
+from penex.lab.engine.recipe import PAPER, PAPER_RATES, Recipe
+from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import PAPER, PAPER_RATES, Recipe
 
 # The table of the appendix "Training": rate, optimiser, epochs, effective batch, schedule,
 # clip, accumulation, precision.

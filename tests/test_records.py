@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from penex import cli
-from penex.lab import packing, runs, tasks, training
-from penex.lab.errors import Interrupted, RecordError
-from penex.lab.packed_training import name_of, train_members
-from penex.lab.records import Record, seal
+from penex.lab import tasks, training
+from penex.lab.ground.errors import Interrupted, RecordError
+from penex.lab.records import Record
+from penex.lab.records.sealing import seal
+from penex.lab.tasks import runs
+from penex.lab.training import packing
+from penex.lab.training.packed import name_of, train_members
 
 CPU = torch.device("cpu")
 DIGITS = tasks.find("digits")
@@ -23,12 +26,8 @@ def planned(loss: str = "ce", **changes: Any) -> runs.Run:
     return runs.plan(DIGITS, runs.LossSpec.parse(loss), 0, 40, {"epochs": 2, **changes})
 
 
-def nobody(run: runs.Run, record: Record, reused: bool) -> None:
-    """Take no notice."""
-
-
 def carried_out(some: list[runs.Run], out: Path, hooks: training.Hooks, pack: int) -> None:
-    packing.train(some, out, CPU, hooks, nobody, pack)
+    packing.train(some, training.Place(out, CPU, hooks), pack)
 
 
 def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -43,16 +42,16 @@ def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_pack_leaves_alone_what_another_process_has_finished_meanwhile(tmp_path: Path) -> None:
     """Between the first look and the lock."""
     done, left = planned("ce"), planned("penex")
-    record = training.train(done, tmp_path, CPU)
+    record = training.train(done, training.Place(tmp_path, CPU))
     before = everything(record.folder)
     begun: list[str] = []
     hooks = training.Hooks(begin=lambda run, epochs: begun.append(run.loss.name))
     names = [name_of(done), name_of(left)]
-    train_members([done, left], names, tmp_path, CPU, hooks)
+    train_members([done, left], names, training.Place(tmp_path, CPU, hooks))
     assert begun == ["penex"]
     assert everything(record.folder) == before
     assert Record.of(tmp_path, left.config).is_done
-    train_members([done, left], names, tmp_path, CPU, hooks)  # nobody is left
+    train_members([done, left], names, training.Place(tmp_path, CPU, hooks))  # nobody is left
     assert begun == ["penex"]
 
 
@@ -92,11 +91,11 @@ def test_a_damaged_clock_is_not_worth_a_run(tmp_path: Path, seconds: str) -> Non
 
 def test_a_pack_refuses_what_another_process_has_left_damaged(tmp_path: Path) -> None:
     run = planned()
-    record = training.train(run, tmp_path, CPU)
+    record = training.train(run, training.Place(tmp_path, CPU))
     (record.folder / "metrics.jsonl").write_text("")
     before = everything(record.folder)
     with pytest.raises(RecordError, match=r"metrics\.jsonl is damaged"):
-        train_members([run], [name_of(run)], tmp_path, CPU, training.Hooks())
+        train_members([run], [name_of(run)], training.Place(tmp_path))
     assert everything(record.folder) == before
 
 
@@ -143,7 +142,7 @@ def test_a_folder_removed_at_the_very_end_leaves_no_half_run(
 
     monkeypatch.setattr(Path, "replace", removed)
     with pytest.raises(RecordError, match="was removed while its run was trained"):
-        training.train(run, tmp_path, CPU)
+        training.train(run, training.Place(tmp_path, CPU))
     assert not Record(folder).is_done
 
 
@@ -173,15 +172,17 @@ def test_a_checkpoint_that_a_killed_process_had_no_time_to_remove_is_removed(
     run = planned()
     with monkeypatch.context() as patch:
         patch.setattr(Record, "_tidy", lambda *_: None)
-        record = training.train(run, tmp_path, CPU)
+        record = training.train(run, training.Place(tmp_path, CPU))
     assert record.checkpoint.exists()
-    training.train(run, tmp_path, CPU)
+    training.train(run, training.Place(tmp_path, CPU))
     assert not record.checkpoint.exists()
 
 
 def test_the_checkpoint_of_a_run_that_does_not_say_is_kept(tmp_path: Path) -> None:
     """A run of an earlier version: nothing that is on the disk is taken away from it."""
-    record = training.train(planned(), tmp_path, CPU, training.Hooks(keep_checkpoints=True))
+    record = training.train(
+        planned(), training.Place(tmp_path, CPU, training.Hooks(keep_checkpoints=True))
+    )
     path = record.folder / "done.json"
     done = {k: v for k, v in record.done().items() if k not in ("keeps_checkpoint", "seal")}
     path.write_text(json.dumps({**done, "seal": seal(done)}))

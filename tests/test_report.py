@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from penex.lab.errors import RecordError
+from penex.lab.ground.errors import RecordError
 from penex.metrics import METRICS
 from penex.report import figures, page, results, tables, terminal, words
 from penex.report.results import Results, Row

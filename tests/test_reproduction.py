@@ -15,11 +15,12 @@ import torch
 from our_results import RESULTS, unpacked
 from penex import cli
 from penex.lab import tasks
-from penex.lab.compare import Comparison, compare, listing_of
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.lab.records import Record
-from penex.lab.runs import Run
 from penex.lab.tasks import cifar10, pathmnist
+from penex.lab.tasks.runs import Run
+from penex.lab.training import Hooks, Place
+from penex.lab.training.compare import Comparison, compare, listing_of
 from penex.lab.tuning.values import Tuned
 from penex.paper import claims, floor, plan, sweeps
 from penex.paper import tables as report
@@ -220,9 +221,9 @@ def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> N
     def done(run: Run, record: Record, reused: bool) -> None:
         trained.extend([] if reused else [str(run.loss)])
 
-    cpu = torch.device("cpu")
-    compare(table, tmp_path, cpu, command="the table", done=done)
-    compare(comparison, tmp_path, cpu, command="the sweep", done=done, name="gap.json")
+    place = Place(tmp_path, hooks=Hooks(done=done))
+    compare(table, place, command="the table")
+    compare(comparison, place, command="the sweep", name="gap.json")
     assert trained == list(comparison.losses)
     for name, command in (("comparison.json", "the table"), ("gap.json", "the sweep")):
         assert json.loads((tmp_path / "cifar100" / name).read_text())["command"] == command

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from penex.lab.data import Collection, Examples, Part, channel_statistics
 from penex.lab.data.noise import LabelNoise
 from penex.lab.data.split import _with_every_class, split, stratified_order
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 
 @given(

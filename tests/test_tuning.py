@@ -21,11 +21,12 @@ import torch
 from our_results import unpacked
 from penex import cli
 from penex.cli.parsing import call_of
-from penex.lab import runs, tasks, tuning
-from penex.lab.compare import FIVE, Comparison
-from penex.lab.errors import Interrupted, LabError
+from penex.lab import tasks, tuning
+from penex.lab.ground.errors import Interrupted, LabError
 from penex.lab.records import Record
-from penex.lab.training import Hooks
+from penex.lab.tasks import runs
+from penex.lab.training import Hooks, Place
+from penex.lab.training.compare import FIVE, Comparison
 from penex.lab.tuning.plan import FIRST_SAMPLER, Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, fingerprint, progress, sampler
@@ -46,8 +47,9 @@ def small(*losses: str, **changes: Any) -> Tuning:
     return Tuning(DIGITS, losses or ("penex",), **{**SMALL, **changes})
 
 
-def carried_out(what: Tuning, out: Path, **options: Any) -> dict[str, Any]:
-    return tuning.tune(what, open_storage(None, out / what.task.name), out, CPU, **options)
+def carried_out(what: Tuning, out: Path, hooks: Hooks | None = None, **options: Any) -> Any:
+    storage = open_storage(None, out / what.task.name)
+    return tuning.tune(what, storage, Place(out, hooks=hooks or Hooks()), **options)
 
 
 # The same study.
@@ -407,7 +409,7 @@ def test_sqlite_is_for_one_process(tmp_path: Path) -> None:
         ):
             pass
         what = small("penex")
-        found = tuning.tune(what, first, tmp_path, CPU)["penex"]
+        found = tuning.tune(what, first, Place(tmp_path))["penex"]
         again = carried_out(what, tmp_path / "journal")["penex"]
         assert fingerprint(found) == fingerprint(again)
 
@@ -473,7 +475,7 @@ def server() -> Iterator[str]:
 def test_a_server_gives_the_same_study(server: str, tmp_path: Path) -> None:
     what = small("penex")
     with opened(server, tmp_path) as first, opened(server, tmp_path) as second:
-        found = tuning.tune(what, first, tmp_path / "a", CPU)["penex"]
+        found = tuning.tune(what, first, Place(tmp_path / "a"))["penex"]
         again = carried_out(what, tmp_path / "b")["penex"]
         assert fingerprint(found) == fingerprint(again)
         assert "Another process tunes digits penex" in busy(first, second, "digits penex")
@@ -702,7 +704,7 @@ def test_our_own_studies_are_whole_and_still_the_same_studies(
         assert known == what.identity(loss)
         assert [t.number for t in study.get_trials(deepcopy=False)] == list(range(50))
         assert progress(study, loss, 50).finished == 50
-    like = Comparison(what.task, ("ce",), 1).runs()
+    like = Comparison(what.task, ("ce",), 1).runs
     best = tuned(what.task, ("penex",), like, None, tmp_path / "cifar10")
     assert best[0].source.startswith("our study: best of 50 trials")
     run("tune", "cifar10", "--all", "--out", tmp_path)

@@ -19,7 +19,7 @@ from benchmarks.fuzz.data import Data
 from benchmarks.fuzz.kills import Kills
 from benchmarks.fuzz.losses import Losses
 from benchmarks.fuzz.records import Records
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 KINDS: dict[str, Callable[[Path], campaign.Kind]] = {
     "losses": Losses,

@@ -13,16 +13,14 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from benchmarks.fuzz.campaign import Ending, Finding
 from benchmarks.fuzz.commands import Said, check_tidy, penex, timeless
 from benchmarks.fuzz.mutations import damage
-from penex.lab import archived, compare
-from penex.lab.errors import Interrupted
-from penex.lab.scores import pack
+from penex.lab.ground.errors import Interrupted
+from penex.lab.records import archived
+from penex.lab.records.scores import pack
 from penex.lab.tasks.own import own
-from penex.lab.training import Hooks
+from penex.lab.training import Hooks, Place, compare
 
 _TASK, LABEL = "flowers", "species"
 _LOSSES = ("ce", "penex", "ex:alpha=900")  # the last diverges
@@ -170,7 +168,7 @@ class Records:
         task, _ = own(self._table, label_column=LABEL)
         what = compare.Comparison(task, _LOSSES, 2, (), dict(_RECIPE))
         try:
-            compare.compare(what, out, torch.device("cpu"), command="", hooks=hooks, pack=4)
+            compare.compare(what, Place(out, hooks=hooks), pack=4)
         except Interrupted:
             return
         raise AssertionError("The comparison was not stopped.")

@@ -39,7 +39,7 @@ def main() -> None:
 
 def _tell_all() -> NoReturn:
     """End with a fault of ours: all of it, but no password."""
-    from penex.lab.sentences import without_password
+    from penex.lab.ground.sentences import without_password
 
     print(without_password(traceback.format_exc(), sys.argv), end="", file=sys.stderr)
     sys.exit(1)
@@ -50,7 +50,7 @@ def _run(words: list[str]) -> None:
         print(f"penex {penex.__version__}")
         return
     if words == ["doctor"]:  # it works without all that it looks for
-        from penex.lab import health
+        from penex.lab.ground import health
 
         print(health.report())
         return

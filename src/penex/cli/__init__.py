@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from penex.cli import training
+from penex.cli import given
 from penex.cli.benchmarking import bench
 from penex.cli.caching import cache
 from penex.cli.parsing import Command, call_of
@@ -13,12 +13,12 @@ from penex.cli.reproducing import reproduce
 from penex.cli.training import compare, train
 from penex.cli.tuning import tune
 from penex.cli.using import export, predict
-from penex.lab.errors import told
+from penex.lab.ground.errors import told
 
 
 def doctor() -> None:
     """Say what is installed, which device there is, and what is missing for which command."""
-    from penex.lab import health
+    from penex.lab.ground import health
 
     print(health.report())
 
@@ -40,6 +40,6 @@ COMMANDS: dict[str, Command] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The `penex` command."""
-    training.given[:] = sys.argv[1:] if arguments is None else arguments
-    with told(training.command_line, training.given):
-        call_of(COMMANDS, training.given)()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    with given.words(words), told(given.command_line, words):
+        call_of(COMMANDS, words)()

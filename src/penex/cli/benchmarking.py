@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from penex.cli import training
+from penex.cli import given
 from penex.cli.options import hinted
-from penex.lab.errors import LabError
-from penex.lab.sentences import count
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.sentences import count
 
 
 def bench(
@@ -41,7 +41,7 @@ def bench(
     import torch
 
     from penex.lab import bench as benching
-    from penex.lab import environment
+    from penex.lab.ground import environment
     from penex.report import costs
 
     if not 0 < seconds <= 3600:
@@ -70,5 +70,5 @@ def bench(
     if not rows:
         raise LabError("There is not enough memory for any of these sizes.")
     print(costs.text(rows))
-    written = costs.write(out, rows, facts, training.command_line())
+    written = costs.write(out, rows, facts, given.command_line())
     print(f"\nIn {out}: {', '.join(path.name for path in written)}.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from penex.cli.options import hinted
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 if TYPE_CHECKING:
     from penex.lab.data.cache import Entry

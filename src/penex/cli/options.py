@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from penex.lab.data.noise import Kind, LabelNoise
-from penex.lab.errors import LabError
-from penex.lab.recipe import DType, OptimizerName, Precision, ScheduleName
-from penex.lab.runs import Treatment
+from penex.lab.engine.recipe import DType, OptimizerName, Precision, ScheduleName
+from penex.lab.ground.errors import LabError
+from penex.lab.tasks.runs import Treatment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from penex.lab.runs import Run
-    from penex.lab.session import Session, Watcher
     from penex.lab.tasks import Task
+    from penex.lab.tasks.runs import Run
+    from penex.lab.training.session import Session, Watcher
 
 
 def separated(losses: tuple[str, ...]) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ class Kept:
         self, watch: "Watcher", device: str, planned: "Sequence[Run]"
     ) -> "AbstractContextManager[Session]":
         """What surrounds the training of these runs."""
-        from penex.lab.session import open_session
+        from penex.lab.training.session import open_session
 
         return open_session(
             watch,

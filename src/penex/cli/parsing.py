@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from penex.lab.errors import LabError, unknown
+from penex.lab.ground.errors import LabError, unknown
 
 Command = Callable[..., Any]
 

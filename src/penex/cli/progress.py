@@ -12,11 +12,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from penex.lab.errors import writes
+from penex.lab.ground.errors import writes
+from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json, Record
-from penex.lab.runs import Run
-from penex.lab.sentences import count, visible
-from penex.lab.session import Lines, Silent, Watcher, name_of
+from penex.lab.tasks.runs import Run
+from penex.lab.training.session import Lines, Silent, Watcher, name_of
 
 
 class Bars(Silent):

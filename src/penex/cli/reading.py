@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from penex.cli.options import hinted
-from penex.lab.errors import LabError, writes
-from penex.lab.sentences import count, visible
+from penex.lab.ground.errors import LabError, writes
+from penex.lab.ground.sentences import count, visible
 
 if TYPE_CHECKING:
     from penex.cli.options import DataOptions

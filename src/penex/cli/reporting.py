@@ -6,9 +6,8 @@ from typing import Annotated
 import tyro
 
 from penex.cli.options import hinted
-from penex.lab import archived
-from penex.lab.errors import LabError
-from penex.lab.records import LISTING
+from penex.lab.ground.errors import LabError
+from penex.lab.records import LISTING, archived
 
 
 def report(

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from penex.cli import training
+from penex.cli import given
 from penex.cli.benchmarking import bench
 from penex.cli.options import Size, hinted, task_default
 from penex.lab.data.noise import Kind
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.paper.plan import TABLE1
 from penex.paper.reproduction import SEEDS, Request
 from penex.paper.reproduction import reproduce as carry_out
@@ -76,7 +76,7 @@ def reproduce(
         carry_out(
             Request(
                 what,
-                training.command_line(),
+                given.command_line(),
                 progress.watcher,
                 task=task,
                 losses=losses,

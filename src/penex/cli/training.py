@@ -1,13 +1,13 @@
 """penex compare and penex train."""
 
 import contextlib
-import os
 import shlex
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from penex.cli import given
 from penex.cli.options import (
     AS_USUAL,
     NO_DATA,
@@ -22,16 +22,14 @@ from penex.cli.options import (
     hinted,
     separated,
 )
-from penex.lab.compare import FIVE, Comparison
-from penex.lab.errors import LabError, writes
-from penex.lab.processes import launched
-from penex.lab.sentences import without_password
-from penex.lab.session import pack_size
+from penex.lab.ground.errors import LabError, writes
+from penex.lab.training.compare import FIVE, Comparison
+from penex.lab.training.session import pack_size
 from penex.paper.printed import authors_of
 
 if TYPE_CHECKING:
-    from penex.lab.runs import Run
     from penex.lab.tasks import Task
+    from penex.lab.tasks.runs import Run
 
 
 def compare(
@@ -69,7 +67,7 @@ def compare(
         kept: what is written where.
     """
     from penex.cli import progress
-    from penex.lab.compare import compare as carry_out
+    from penex.lab.training.compare import compare as carry_out
 
     losses = separated(losses)
     out = kept.out
@@ -78,22 +76,19 @@ def compare(
     sources: dict[str, str] = {}
     if tuned:
         like = Comparison(chosen, FIVE[:1], 1, train_size, recipe.given(), treatment)
-        sources = _tuned(chosen, losses, like.runs(), storage, out)
+        sources = _tuned(chosen, losses, like.runs, storage, out)
         losses = tuple(sources)
     elif storage is not None:
         raise LabError("--storage says where the studies are: it needs --tuned.")
     comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment, sources)
-    planned = comparison.runs()
+    planned = comparison.runs
     began = time.monotonic()
     watch = progress.watcher(len(planned))
     with kept.session(watch, device, planned) as session:
         listing = carry_out(
             comparison,
-            out,
-            session.device,
-            command=command_line(),
-            hooks=session.hooks,
-            done=session.done,
+            session.place,
+            command=given.command_line(),
             pack=pack_size(pack),
         )
     if writes():
@@ -125,8 +120,8 @@ def train(
         kept: what is written where.
     """
     from penex.cli import progress
-    from penex.lab import runs, training
-    from penex.lab.records import Record
+    from penex.lab import training
+    from penex.lab.tasks import runs
 
     spec = runs.LossSpec.parse(loss)
     out = kept.out
@@ -134,9 +129,7 @@ def train(
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
     watch = progress.watcher(1)
     with kept.session(watch, device, [run]) as session:
-        reused = Record.of(out, run.config).is_done
-        record = training.train(run, out, session.device, session.hooks)
-        session.done(run, record, reused)
+        record = training.train(run, session.place)
     if writes():
         done = record.done()
         for part in ("validation", "test"):
@@ -160,24 +153,9 @@ def _tuned(
     return {one.loss: one.source for one in found}
 
 
-given: list[str] = []  # the words after penex; main sets them
-
-
-def command_line() -> str:
-    """The command as the user gave it, without passwords."""
-    start = ["penex"]
-    if launched() and "LOCAL_WORLD_SIZE" in os.environ:
-        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "-m", "penex"]
-    words = [without_password(word) for word in given]
-    for k, word in enumerate(words):
-        if k and words[k - 1] == "--storage" and "://" not in word:
-            words[k] = "***"  # no URL, but it may hold a password all the same
-    return shlex.join([*start, *words])
-
-
 def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
     """Write tables, figures and the page beside the records; then print."""
-    from penex.lab.best import best_run
+    from penex.lab.records.best import best_run
     from penex.report import results, terminal
     from penex.report.all import write_all
 

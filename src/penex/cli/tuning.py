@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-from penex.cli import training
+from penex.cli import given
 from penex.cli.options import (
     NO_DATA,
     UNCHANGED,
@@ -17,8 +17,8 @@ from penex.cli.options import (
     separated,
     words_of,
 )
-from penex.lab.compare import FIVE
-from penex.lab.sentences import without_password
+from penex.lab.ground.sentences import without_password
+from penex.lab.training.compare import FIVE
 from penex.lab.tuning.plan import Tuning
 from penex.paper import studies
 
@@ -76,7 +76,7 @@ def tune(
     from penex.cli import progress
 
     way = studies.Way(
-        training.command_line(),
+        given.command_line(),
         progress.watcher,
         out,
         storage,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from penex.cli.options import hinted
-from penex.lab.errors import LabError
-from penex.lab.sentences import visible
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.sentences import visible
 
 if TYPE_CHECKING:
     from penex.lab.models.exported import Exported
@@ -42,9 +42,9 @@ def predict(
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         own_code: import the module of a model of one's own, which runs its code.
     """
-    from penex.lab import environment
-    from penex.lab import files as writing
-    from penex.lab import predict as lab
+    from penex.lab.ground import environment
+    from penex.lab.ground import files as writing
+    from penex.lab.models import predict as lab
     from penex.lab.models import raw
 
     if not files:
@@ -82,7 +82,7 @@ def predict(
 
 def _write(lines: Iterator[str], to: Path | None) -> None:
     """Write lines as they come; a file is whole or as it was."""
-    from penex.lab import files
+    from penex.lab.ground import files
 
     if to is None:
         for line in lines:
@@ -114,8 +114,8 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
 
 def _model(run: Path, own_code: bool) -> "Exported":
     """The model of a run, or of the best one in a folder of runs, which is said."""
-    from penex.lab.best import best_run
     from penex.lab.models.exported import CARD, load
+    from penex.lab.records.best import best_run
 
     if not (run / CARD).exists() and not (run / "done.json").exists():
         choice = best_run(run)

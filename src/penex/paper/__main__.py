@@ -16,8 +16,8 @@ from typing import Any, get_args
 
 from penex.lab import tasks
 from penex.lab.data.noise import Kind
-from penex.lab.errors import told, writes
-from penex.lab.session import Lines, Silent, Watcher
+from penex.lab.ground.errors import told, writes
+from penex.lab.training.session import Lines, Silent, Watcher
 from penex.lab.tuning.plan import Tuning
 from penex.paper import studies
 from penex.paper.reproduction import WHAT, Request, reproduce

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penex.lab.compare import FIVE, Comparison
 from penex.lab.records import Record
-from penex.lab.runs import LossSpec, Run
 from penex.lab.tasks import Task, find
+from penex.lab.tasks.runs import LossSpec, Run
+from penex.lab.training.compare import FIVE, Comparison
 from penex.lab.tuning.values import Tuned, tuned
 from penex.paper.printed import CURVES, PRINTED, authors_of
 
@@ -160,7 +160,7 @@ def plan(
 
 
 def _tuned(task: Task, studies: Path) -> list[Tuned]:
-    like = Comparison(task, ("ce",), 1).runs()
+    like = Comparison(task, ("ce",), 1).runs
     return tuned(task, LOSSES, like, None, studies / task.name, authors_of(task.name))
 
 
@@ -196,4 +196,4 @@ def plan_sweep(sweep: Sweep, seeds: int) -> Comparison:
 
 def missing(comparison: Comparison, out: Path) -> list[Run]:
     """The runs of a comparison that are not there."""
-    return [run for run in comparison.runs() if not Record.of(out, run.config).is_done]
+    return [run for run in comparison.runs if not Record.of(out, run.config).is_done]

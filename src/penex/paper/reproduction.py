@@ -10,16 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from penex.installing import install
-from penex.lab import archived, files
-from penex.lab.compare import Comparison, Listing, compare, listing_of
 from penex.lab.data.noise import Kind
-from penex.lab.errors import LabError, unknown, writes
-from penex.lab.records import LISTING, Record, sealed
-from penex.lab.runs import Run
-from penex.lab.scores import slim
-from penex.lab.sentences import count
-from penex.lab.session import Watcher, open_session, pack_size
+from penex.lab.ground import files
+from penex.lab.ground.errors import LabError, unknown, writes
+from penex.lab.ground.sentences import count
+from penex.lab.records import LISTING, Record, archived
+from penex.lab.records.scores import slim
+from penex.lab.records.sealing import sealed
 from penex.lab.tasks import placed
+from penex.lab.tasks.runs import Run
+from penex.lab.training.compare import Comparison, Listing, compare, listing_of
+from penex.lab.training.session import Watcher, open_session, pack_size
 from penex.paper import plan, sweeps, tables
 from penex.paper.plan import TABLE1, Sweep
 from penex.paper.standins import write_stand_ins
@@ -159,7 +160,7 @@ def _carried_out(request: Request, comparison: Comparison) -> Results | None:
 
     None, and a line about it, if there is nothing to read.
     """
-    out, every = request.out, comparison.runs()
+    out, every = request.out, comparison.runs
     left = len(plan.missing(comparison, out))
     if left and not request.read_only:
         print(
@@ -170,18 +171,16 @@ def _carried_out(request: Request, comparison: Comparison) -> Results | None:
         with open_session(
             watcher, request.device, out, request.save_seconds, planned=every
         ) as session:
+            hooks = session.place.hooks
 
             def done(run: Run, record: Record, reused: bool) -> None:
-                session.done(run, record, reused)
+                hooks.done(run, record, reused)
                 _keep(request, run, record)
 
             compare(
                 comparison,
-                out,
-                session.device,
+                replace(session.place, hooks=replace(hooks, done=done)),
                 command=request.command,
-                hooks=session.hooks,
-                done=done,
                 pack=pack_size(request.pack),
                 name=_file(request.what),
             )

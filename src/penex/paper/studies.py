@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from penex.installing import install
-from penex.lab import archived, files, tuning
-from penex.lab.errors import Interrupted, LabError
-from penex.lab.processes import launched
-from penex.lab.records import Record
-from penex.lab.scores import slim
-from penex.lab.sentences import count, duration
-from penex.lab.session import Watcher, open_session, pack_size
+from penex.lab import tuning
+from penex.lab.ground import files
+from penex.lab.ground.errors import Interrupted, LabError
+from penex.lab.ground.processes import launched
+from penex.lab.ground.sentences import count, duration
+from penex.lab.records import Record, archived
+from penex.lab.records.scores import slim
+from penex.lab.training.session import Watcher, open_session, pack_size
 from penex.lab.tuning.plan import Tuning
 from penex.lab.tuning.storage import JOURNAL, open_storage, trouble
 from penex.lab.tuning.study import Progress, all_studies
@@ -70,7 +71,7 @@ def tune(what: Tuning, way: Way) -> bool:
     False if the time was over before the studies were.
     """
     task, out = what.task.name, way.out
-    place = open_storage(way.storage, out / task)
+    storage = open_storage(way.storage, out / task)
     began = time.monotonic()
     end = began + 60 * way.minutes
     done_before: list[int] = []
@@ -85,22 +86,20 @@ def tune(what: Tuning, way: Way) -> bool:
         if now and left:
             session.say(f"about {duration((time.monotonic() - began) / now * left)} left")
         if way.slim is not None:
-            _keep(all_studies(place, task), out, way.slim, task)
+            _keep(all_studies(storage, task), out, way.slim, task)
 
-    with contextlib.closing(place), trouble(place):
+    with contextlib.closing(storage), trouble(storage):
         watcher = way.watch(what.trials * len(what.losses))
         with open_session(
             watcher, way.device, out, way.save_seconds, keep_checkpoints=way.keep_checkpoints
         ) as session:
-            asked = session.hooks.stop
+            asked = session.place.hooks.stop
+            hooks = replace(session.place.hooks, stop=lambda: asked() or time.monotonic() > end)
             try:
                 found = tuning.tune(
                     what,
-                    place,
-                    out,
-                    session.device,
-                    hooks=replace(session.hooks, stop=lambda: asked() or time.monotonic() > end),
-                    done=session.done,
+                    storage,
+                    replace(session.place, hooks=hooks),
                     told=told,
                     pack=pack_size(way.pack),
                 )
@@ -112,7 +111,7 @@ def tune(what: Tuning, way: Way) -> bool:
         authors = authors_of(task)
         results = {
             loss: studies.load(study, loss, out, authors.get(loss, {}))
-            for loss, study in {**all_studies(place, task), **found}.items()
+            for loss, study in {**all_studies(storage, task), **found}.items()
         }
     try:
         written = (
@@ -121,7 +120,7 @@ def tune(what: Tuning, way: Way) -> bool:
     except ModuleNotFoundError as error:
         written = f"The page needs {error.name}: {install('lab')}."
     print(studies.text([results[loss] for loss in found]))
-    print(f"\n{time.monotonic() - began:.0f} s. {written} Studies: {place.shown}")
+    print(f"\n{time.monotonic() - began:.0f} s. {written} Studies: {storage.shown}")
     return True
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from penex.lab import files
+from penex.lab.ground import files
 from penex.metrics import METRICS
 from penex.paper import floor
 from penex.paper.plan import Sweep

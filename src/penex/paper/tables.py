@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import penex
-from penex.lab import files
+from penex.lab.ground import files
 from penex.lab.tasks import find
 from penex.paper import claims, sweeps
 from penex.paper.plan import Sweep

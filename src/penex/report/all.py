@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from penex.lab import archived, files
+from penex.lab.ground import files
+from penex.lab.records import archived
 from penex.report import figures, page, tables
 from penex.report.results import Results
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penex.lab import files
-from penex.lab.timings import BASE, FORMAT, Row
+from penex.lab.bench.timings import BASE, FORMAT, Row
+from penex.lab.ground import files
 from penex.report.figures import colour, drawn
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penex import registry
-from penex.lab import files
-from penex.lab.sentences import count
+from penex.lab.ground import files
+from penex.lab.ground.sentences import count
 from penex.metrics import METRICS
 from penex.report import series
 from penex.report.drawing import Bar, Dot, Line, Panel

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path, PureWindowsPath
 
-from penex.lab.sentences import visible
+from penex.lab.ground.sentences import visible
 
 _FORMULA = ("=", "+", "-", "@")
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from penex.lab import files
-from penex.lab.errors import RecordError
-from penex.lab.identity import config_hash
-from penex.lab.records import FORMAT, Json, Record, is_number
-from penex.lab.scores import scores_of
+from penex.lab.ground import files
+from penex.lab.ground.errors import RecordError
+from penex.lab.records import Json, Record
+from penex.lab.records.identity import config_hash
+from penex.lab.records.reading import FORMAT, is_number
+from penex.lab.records.scores import scores_of
 from penex.metrics import METRICS
 
 _HALF_PRECISION = 1e-3  # in which scores are kept: no more than that may their means be off

@@ -6,11 +6,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from penex import registry
-from penex.lab import archived, files
-from penex.lab.errors import RecordError
-from penex.lab.records import FORMAT, LISTING, Json, Record, home_of, is_as_sealed
-from penex.lab.scores import scores_of
-from penex.lab.sentences import count, visible
+from penex.lab.ground import files
+from penex.lab.ground.errors import RecordError
+from penex.lab.ground.sentences import count, visible
+from penex.lab.records import LISTING, Json, Record, archived, home_of
+from penex.lab.records.reading import FORMAT
+from penex.lab.records.scores import scores_of
+from penex.lab.records.sealing import is_as_sealed
 from penex.report.plain import publishable
 from penex.report.reading import Finished, read
 

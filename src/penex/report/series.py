@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from penex import theory
-from penex.lab.errors import RecordError
+from penex.lab.ground.errors import RecordError
+from penex.lab.ground.sentences import visible
 from penex.lab.records import Json
-from penex.lab.scores import SCORES, Array, scored
-from penex.lab.sentences import visible
+from penex.lab.records.scores import SCORES, Array, scored
 from penex.metrics import METRICS, Metric
 from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker, limits, thinned
 from penex.report.results import Results, Row

@@ -9,9 +9,9 @@ from typing import Any
 
 import penex
 from penex import registry
-from penex.lab import files
+from penex.lab.ground import files
+from penex.lab.ground.sentences import count
 from penex.lab.records import ATTRIBUTE, OBJECTIVE, Json, Record
-from penex.lab.sentences import count
 from penex.metrics import METRICS, Metric
 from penex.report.page import render, safe
 from penex.report.page import study as charts

@@ -5,7 +5,7 @@ import html
 import io
 import math
 
-from penex.lab.sentences import count
+from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, Metric
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penex.lab.sentences import visible
+from penex.lab.ground.sentences import visible
 from penex.metrics import METRICS
 from penex.report import tables
 from penex.report.results import Results

@@ -2,8 +2,8 @@
 
 import math
 
+from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json
-from penex.lab.sentences import count, visible
 from penex.metrics import METRICS, Metric
 from penex.report.plain import placeless
 from penex.report.results import Results, Row

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 _CHUNK = 4096
 

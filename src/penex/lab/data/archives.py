@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from penex.lab.data import cache, sizes, unfinished
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 _CHUNK = 1 << 20
 _DEEPEST = 100

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from penex.lab.data import Collection, Examples, sizes
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 Array = np.ndarray[Any, Any]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 CLASSES = ("business", "entertainment", "politics", "sport", "tech")
 

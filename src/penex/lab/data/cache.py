@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penex.lab import files
 from penex.lab.data import sizes, unfinished
-from penex.lab.errors import LabError, unknown
+from penex.lab.ground import files
+from penex.lab.ground.errors import LabError, unknown
 
 LIMIT = "PENEX_CACHE_LIMIT"
 _DEFAULT_LIMIT = 20 * 10**9

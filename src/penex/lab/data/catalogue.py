@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 _ZENODO = "https://zenodo.org/records/10519652/files"
 _SIZES = (28, 64, 128, 224)

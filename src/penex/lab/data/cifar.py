@@ -10,7 +10,7 @@ import torch
 
 from penex.lab.data import Collection, Examples
 from penex.lab.data.catalogue import checksum_note
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 
 class _Stored:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penex.lab import environment
 from penex.lab.data.pixels import decode, reason
-from penex.lab.errors import LabError
+from penex.lab.ground import environment
+from penex.lab.ground.errors import LabError
 
 _CHUNK = 256
 _MANY = 2000

@@ -9,7 +9,7 @@ from typing import IO
 
 from penex.lab.data.archives import extract
 from penex.lab.data.catalogue import Official, md5_of
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 _CHUNK = 1 << 20
 _SECONDS = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penex.lab.data.pixels import suffixes
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 PARTS = {
     "train": ("train", "training"),

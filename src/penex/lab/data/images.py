@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from penex.lab import files
 from penex.lab.data import Collection, Examples, cache
 from penex.lab.data.decoding import Progress, decode_files
 from penex.lab.data.folders import Listing, list_images, some
 from penex.lab.data.pixels import size_of
-from penex.lab.errors import LabError
+from penex.lab.ground import files
+from penex.lab.ground.errors import LabError
 
 _SIZES = (32, 64)
 _SMALL = 48  # a median shorter side up to this is trained at 32 pixels

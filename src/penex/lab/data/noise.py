@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from penex.lab.data import Data
-from penex.lab.errors import LabError, unknown
+from penex.lab.ground.errors import LabError, unknown
 
 Kind = Literal["flip", "resample"]
 

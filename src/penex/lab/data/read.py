@@ -13,7 +13,7 @@ from penex.lab.data import Collection, arrays, catalogue, cifar, images, table
 from penex.lab.data import bbc as bbc_news
 from penex.lab.data.archives import is_archive, opened
 from penex.lab.data.decoding import Progress
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 LEAST = 5  # of a class: with fewer, a part of the split may well have none
 

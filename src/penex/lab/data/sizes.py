@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 UNASKED = 500_000_000
 TIMES = 20

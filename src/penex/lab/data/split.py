@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from penex.lab.data import Collection, Data, Examples, Part, channel_statistics
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 
 def stratified_order(targets: Tensor, generator: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from penex.lab.data import Collection, Examples
 from penex.lab.data.arrays import class_indices, narrowed
-from penex.lab.errors import LabError, unknown
+from penex.lab.ground.errors import LabError, unknown
 
 Array = np.ndarray[Any, Any]
 

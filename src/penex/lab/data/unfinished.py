@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from penex.lab import locks
-from penex.lab.errors import LabError
+from penex.lab.ground import locks
+from penex.lab.ground.errors import LabError
 
 _NAME = ".unfinished-"
 _LOCK = ".lock"

@@ -5,11 +5,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from penex import metrics
-from penex.lab import chance
-from penex.lab.engine import ranks, schedule, seeds
+from penex.lab.engine import schedule, seeds
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.loop import Seat, Sight, cut
 from penex.lab.engine.step import HISTORY, step
+from penex.lab.ground import chance, ranks
 
 
 class Alone:

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penex.lab import files
-from penex.lab.engine import ranks
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.loop import Position
-from penex.lab.errors import LabError, RecordError
+from penex.lab.ground import files, ranks
+from penex.lab.ground.errors import LabError, RecordError
 
 FORMAT = 1
 

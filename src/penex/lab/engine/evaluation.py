@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from penex import metrics
-from penex.lab import chance
 from penex.lab.data import Data, Part
 from penex.lab.engine.learner import Learner
+from penex.lab.ground import chance
 
 
 def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:

@@ -9,11 +9,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from penex.base import Loss
 from penex.baselines import CrossEntropyLoss
-from penex.lab.engine import optimizers, ranks
-from penex.lab.engine.batches import Batches
+from penex.lab.engine import optimizers
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground import ranks
+from penex.lab.ground.batches import Batches
 from penex.lab.models import state
 from penex.lab.models.layers import seed_all
-from penex.lab.recipe import Recipe
 
 AnyLoss = Loss | CrossEntropyLoss
 

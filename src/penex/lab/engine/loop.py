@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from penex.lab.data import Data
-from penex.lab.engine import ranks
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
-from penex.lab.errors import Interrupted, LabError
+from penex.lab.ground import ranks
+from penex.lab.ground.errors import Interrupted, LabError
 
 Line = dict[str, Any]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam as adam_step
 
-from penex.lab.recipe import Recipe
+from penex.lab.engine.recipe import Recipe
 
 Slots = dict[str, Tensor]
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from penex.lab.data import Data, Part, normalise
 from penex.lab.engine import optimizers, packed_layers, packed_losses, packed_networks
-from penex.lab.engine.batches import Batches
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
+from penex.lab.ground.batches import Batches
 from penex.lab.models.layers import seed_all
 
 # How far a pack's first outputs may be from those of its members alone, as a share of them.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from penex.conex import ZeroSumHead
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.lab.models.layers import Dropout
 from penex.lab.models.resnet import BasicBlock
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from penex.lab.errors import LabError
-from penex.lab.recipe import Recipe
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground.errors import LabError
 
 
 def rates(recipe: Recipe, steps_per_epoch: int) -> Tensor:

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from penex.base import Loss
 from penex.lab.data import Data
-from penex.lab.engine import optimizers, ranks
+from penex.lab.engine import optimizers
 from penex.lab.engine.learner import Learner
+from penex.lab.ground import ranks
 
 # What a step leaves in the history, a column each.
 HISTORY = ("loss", "grad_norm", "max_logit", "rho")

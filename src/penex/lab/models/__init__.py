@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from penex.lab import chance
-from penex.lab.errors import LabError, unknown
+from penex.lab.ground import chance
+from penex.lab.ground.errors import LabError, unknown
 from penex.lab.models import sources, state
 from penex.lab.models.cnn import cnn
 from penex.lab.models.mlp import mlp

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 from penex.lab.models.layers import Dropout
 
 _WIDTHS = (32, 64, 128)

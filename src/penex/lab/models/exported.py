@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from penex.conex import ZeroSumHead
-from penex.lab import files
 from penex.lab.data import normalise
-from penex.lab.engine.batches import Batches
-from penex.lab.errors import LabError, RecordError
+from penex.lab.ground import files
+from penex.lab.ground.batches import Batches
+from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models import card as cards
 from penex.lab.models import find, raw, source, state, tensors
 

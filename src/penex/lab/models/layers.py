@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from penex.lab import chance
+from penex.lab.ground import chance
 
 
 class Dropout(nn.Module):

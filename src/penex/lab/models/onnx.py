@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from penex.lab import files
-from penex.lab.errors import LabError
+from penex.lab.ground import files
+from penex.lab.ground.errors import LabError
 from penex.lab.models import raw
 from penex.lab.models.exported import Exported
 

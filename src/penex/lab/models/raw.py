@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 _INPUTS = ("x", "x_test", "test_images")  # of an .npz file, the first that is there
 _CHUNK = 1024  # rows of an array that are looked at together

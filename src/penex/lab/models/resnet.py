@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 _WIDTHS = (64, 128, 256, 512)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penex.lab import files
+from penex.lab.ground import files
 
 _TYPES = {
     "F64": torch.float64,

@@ -14,8 +14,8 @@ from torch import nn
 from penex import registry
 from penex.lab.data import Collection
 from penex.lab.data.noise import LabelNoise
-from penex.lab.errors import LabError, unknown
-from penex.lab.recipe import Recipe
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground.errors import LabError, unknown
 
 
 def _registered_search() -> dict[str, tuple[registry.Parameter, ...]]:

@@ -13,9 +13,9 @@ import torch
 
 from penex.lab.data import Collection, cifar
 from penex.lab.data.noise import LabelNoise
-from penex.lab.errors import LabError
+from penex.lab.engine.recipe import PAPER
+from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import PAPER
 from penex.lab.tasks import Task, data_root
 
 _FOLDER = "cifar-10-batches-py"

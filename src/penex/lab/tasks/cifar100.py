@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from penex.lab.data import Collection, cifar
-from penex.lab.errors import LabError
+from penex.lab.engine.recipe import PAPER
+from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import PAPER
 from penex.lab.tasks import Task, data_root
 
 _FOLDER = "cifar-100-python"

@@ -10,9 +10,9 @@ import hashlib
 import torch
 
 from penex.lab.data import Collection, Examples
-from penex.lab.errors import LabError
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import Recipe
 from penex.lab.tasks import Task
 
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penex.lab import files, locks, models
+from penex.lab import models
 from penex.lab.data import Collection
 from penex.lab.data.decoding import Progress
 from penex.lab.data.observed import observations
 from penex.lab.data.read import quiet, read
-from penex.lab.recipe import Recipe
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground import files, locks
 from penex.lab.tasks import NAMES, Task
 
 _VAL = _TEST = 0.2  # the paper's share for validation; the same again for testing

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from penex.lab.data import Collection, Examples, arrays, catalogue
-from penex.lab.errors import LabError
+from penex.lab.engine.recipe import PAPER
+from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import PAPER
 from penex.lab.tasks import Task, data_root
 
 SIZES = (28, 32, 64)

@@ -7,13 +7,10 @@ not been.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from penex.lab import packing, runs, training
-from penex.lab.records import Record
+from penex.lab.training import packing
+from penex.lab.training.place import Place
 from penex.lab.tuning import study
 from penex.lab.tuning.plan import Tuning, study_name
 from penex.lab.tuning.storage import Storage, alone
@@ -24,11 +21,8 @@ Told = Callable[[list[study.Progress]], None]
 def tune(
     tuning: Tuning,
     storage: Storage,
-    out: Path,
-    device: torch.device,
+    place: Place,
     *,
-    hooks: training.Hooks | None = None,
-    done: Callable[[runs.Run, Record, bool], None] = lambda run, record, reused: None,
     told: Told = lambda progress: None,
     pack: int | None = None,
 ) -> dict[str, Any]:
@@ -37,21 +31,17 @@ def tune(
     Args:
         tuning: what is tuned, and how.
         storage: where the studies are.
-        out: the folder of all tasks.
-        device: where to train.
-        hooks: who watches the runs.
-        done: (run, record, whether it was there already) after each run.
+        place: where.
         told: gets the progress of all studies before each batch, and at the end.
         pack: how many models to train at once; None for what pays on the device.
     """
-    hooks = hooks or training.Hooks()
     names = [study_name(tuning.task.name, loss) for loss in tuning.losses]
     with alone(storage, names):
         most = 1
         if study.is_unfinished(tuning, storage):  # before a fault of the data leaves a study behind
             first = tuning.run(tuning.losses[0], {})
-            training.data_of(first, device)
-            most = packing.size_for(device, pack, first)
+            place.data(first)
+            most = packing.size_for(place, pack, first)
         studies = {loss: study.open_study(tuning, loss, storage) for loss in tuning.losses}
         while True:
             batches = {
@@ -66,7 +56,7 @@ def tune(
                 for trial in trials
             }
             # Two trials may be the same run.
-            distinct = {str(Record.of(out, run.config).folder): run for run in planned.values()}
-            packing.train(list(distinct.values()), out, device, hooks, done, most)
+            distinct = {str(place.record(run).folder): run for run in planned.values()}
+            packing.train(list(distinct.values()), place, most)
             for (loss, number), run in planned.items():
-                study.tell(studies[loss], number, Record.of(out, run.config), out)
+                study.tell(studies[loss], number, place.record(run), place.out)

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penex import registry
-from penex.lab import runs
-from penex.lab.errors import LabError
-from penex.lab.identity import Json
-from penex.lab.tasks import Task
+from penex.lab.ground.errors import LabError
+from penex.lab.records.identity import Json
+from penex.lab.tasks import Task, runs
 
 FORMAT = 1
 

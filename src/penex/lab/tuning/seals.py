@@ -7,9 +7,11 @@ study; what an earlier version told has none, but must have the form that is rea
 from collections.abc import Iterable
 from typing import Any
 
-from penex.lab.errors import LabError
-from penex.lab.identity import Json
-from penex.lab.records import ATTRIBUTE, is_as_sealed, is_number, seal
+from penex.lab.ground.errors import LabError
+from penex.lab.records import ATTRIBUTE
+from penex.lab.records.identity import Json
+from penex.lab.records.reading import is_number
+from penex.lab.records.sealing import is_as_sealed, seal
 from penex.lab.tuning import plan
 
 _SEAL = "seal"

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from penex.installing import install
-from penex.lab import archived, files, locks
-from penex.lab.errors import LabError
-from penex.lab.sentences import without_password
+from penex.lab.ground import files, locks
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.sentences import without_password
+from penex.lab.records import archived
 
 JOURNAL = "studies.journal"
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from penex.lab.engine import seeds
-from penex.lab.errors import LabError
-from penex.lab.identity import Json, config_hash
+from penex.lab.ground.errors import LabError
 from penex.lab.records import ATTRIBUTE as ATTRIBUTE
-from penex.lab.records import OBJECTIVE, Record, sealed
+from penex.lab.records import OBJECTIVE, Record
+from penex.lab.records.identity import Json, config_hash
+from penex.lab.records.sealing import sealed
 from penex.lab.tuning import plan, seals
 from penex.lab.tuning.storage import Storage
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penex.lab import archived
-from penex.lab.records import Json
-from penex.lab.runs import LossSpec, Run
+from penex.lab.records import Json, archived
 from penex.lab.tasks import Task
+from penex.lab.tasks.runs import LossSpec, Run
 from penex.lab.tuning.storage import JOURNAL, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress, shown
 

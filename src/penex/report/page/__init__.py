@@ -9,8 +9,8 @@ import numpy as np
 
 import penex
 from penex import registry
-from penex.lab import files
-from penex.lab.sentences import count
+from penex.lab.ground import files
+from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, Metric
 from penex.report import figures, series, tables
 from penex.report.drawing import Panel

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from penex.lab.data import arrays
-from penex.lab.errors import LabError
-from penex.lab.examples import NAME as EXAMPLES
-from penex.lab.sentences import count, visible
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.sentences import count, visible
+from penex.lab.records.examples import NAME as EXAMPLES
 from penex.metrics import METRICS
 from penex.report.plain import place
 from penex.report.results import Results

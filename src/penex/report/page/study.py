@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penex.lab.errors import RecordError
+from penex.lab.ground.errors import RecordError
 from penex.metrics import Metric
 from penex.report.drawing import Bar, Dot, Line, Panel, most
 from penex.report.page.svg import svg

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 import penex
-from penex.lab.engine import ranks
-from penex.lab.errors import LabError
-from penex.lab.sentences import count
+from penex.lab.ground import ranks
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.sentences import count
 
 _LIBRARIES = ("numpy", "safetensors", "scikit-learn")
 

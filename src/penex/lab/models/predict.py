@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penex.lab.engine.batches import Batches
+from penex.lab.ground.batches import Batches
 from penex.lab.models.exported import Exported, Prediction
 from penex.lab.models.raw import Item
 

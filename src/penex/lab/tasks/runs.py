@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from penex import registry
-from penex.lab import identity
 from penex.lab.data.noise import LabelNoise
 from penex.lab.engine.learner import AnyLoss
-from penex.lab.errors import LabError, unknown
-from penex.lab.recipe import Recipe
-from penex.lab.records import FORMAT, Json
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground.errors import LabError, unknown
+from penex.lab.records import Json, identity
+from penex.lab.records.reading import FORMAT
 from penex.lab.tasks import Task
 
 Value = float | bool | str | None

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from penex.lab.errors import LabError
-from penex.lab.processes import launched
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.processes import launched
 
 
 def rank() -> int:

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from penex.lab.errors import LabError, unknown
+from penex.lab.ground.errors import LabError, unknown
 from penex.lab.records import Json, Record
 
 

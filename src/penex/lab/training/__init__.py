@@ -1,11 +1,9 @@
 """How a run is carried out: data, model, training, and what it leaves."""
 
-import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,52 +11,29 @@ from torch import Tensor, nn
 
 from penex import metrics, registry
 from penex.conex import ZeroSumHead
-from penex.lab import chance, environment, memory
 from penex.lab.data import Data
-from penex.lab.data.noise import LabelNoise
-from penex.lab.data.split import split
-from penex.lab.engine import checkpoint, loop, ranks, seeds
+from penex.lab.engine import checkpoint, loop, seeds
 from penex.lab.engine.alone import Alone
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.learner import Learner
-from penex.lab.errors import LabError, RecordError
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground import chance, environment, memory, ranks
+from penex.lab.ground.errors import RecordError
 from penex.lab.models import exported
-from penex.lab.recipe import Recipe
 from penex.lab.records import Json, Record
-from penex.lab.runs import Run
-from penex.lab.tasks import Task
+from penex.lab.tasks.runs import Run
+from penex.lab.training.place import Hooks as Hooks
+from penex.lab.training.place import Place as Place
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """What someone who watches a run is told, and may ask for.
-
-    Attributes:
-        begin: (run, epochs already trained) before training.
-        epoch: (run, line) after each epoch.
-        stop: asked after each step; True to save and stop.
-        save_seconds: how often to save a checkpoint.
-        keep_checkpoints: whether a run that is done keeps its last one.
-    """
-
-    begin: Callable[[Run, int], None] = lambda run, epochs: None
-    epoch: Callable[[Run, Json], None] = lambda run, line: None
-    stop: Callable[[], bool] = loop.never
-    save_seconds: float = 30.0
-    keep_checkpoints: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.save_seconds >= 0:
-            raise LabError(f"save_seconds must be a number of at least 0; got {self.save_seconds}.")
-
-
-def train(run: Run, out: Path, device: torch.device, hooks: Hooks | None = None) -> Record:
+def train(run: Run, place: Place) -> Record:
     """Carry out a run, or what is left of it; its record. A run that is done is not repeated."""
-    hooks = hooks or Hooks()
-    record = Record.of(out, run.config)
+    record, device = place.record(run), place.device
+    reused = record.is_done
     if not _is_done(record, device):
         with _alone(record, device), settings(run.recipe, device):
-            _train(run, record, device, hooks)
+            _train(run, record, place)
+    place.hooks.done(run, record, reused)
     return record
 
 
@@ -134,50 +109,21 @@ def balanced_weights(targets: Tensor, classes: int) -> Tensor:
     return weights.where(counts > 0, 0.0)
 
 
-class _Splits:
-    """A task's data on a device, and the splits of it that were asked for."""
-
-    def __init__(self, task: Task, device: torch.device) -> None:
-        self._task = task
-        self._collection = task.collect().to(device)
-        self._known: dict[tuple[int, int, LabelNoise | None], Data] = {}
-
-    def get(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
-        key = (seed, train_size, noise)
-        if key not in self._known:
-            task = self._task
-            data = split(self._collection, seed, train_size, val=task.val, test=task.test)
-            self._known[key] = (
-                noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
-            )
-        return self._known[key]
-
-
-@functools.lru_cache(maxsize=1)  # the next task's data take the place of this one's, splits and all
-def _splits(task: Task, device: torch.device) -> _Splits:
-    return _Splits(task, device)
-
-
-def data_of(run: Run, device: torch.device) -> Data:
-    """The data of a run, on the device. Runs share their inputs; those of a seed all of it."""
-    splits = _splits(run.task, device)
-    return splits.get(run.seed, run.train_size, run.treatment.label_noise)
-
-
-def _train(run: Run, record: Record, device: torch.device, hooks: Hooks) -> None:
+def _train(run: Run, record: Record, place: Place) -> None:
+    device, hooks = place.device, place.hooks
     if _is_done(record, device):
         return  # another process finished it between the first look and the lock
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    seat = seated(run, record, device, hooks)
+    seat = seated(run, record, place)
     if ranks.rank() == 0:
         hooks.begin(run, seat.position.epoch)
     loop.fit(Alone(seat), stop=hooks.stop, save_seconds=hooks.save_seconds)
 
 
-def seated(run: Run, record: Record, device: torch.device, hooks: Hooks) -> loop.Seat:
+def seated(run: Run, record: Record, place: Place) -> loop.Seat:
     """A run ready to be trained, from its start or from its last checkpoint."""
-    data = data_of(run, device)
+    data, device = place.data(run), place.device
     writes = ranks.rank() == 0
     if writes:
         record.begin(run.config, {**environment.describe(device), "data": data.facts})
@@ -186,7 +132,7 @@ def seated(run: Run, record: Record, device: torch.device, hooks: Hooks) -> loop
     checkpoint.load(record.checkpoint, learner, position)
     if writes:
         record.rewind_metrics(position.epoch, position.lines_sha256)
-    writer = Writer(run, record, learner, data, hooks)
+    writer = Writer(run, record, learner, data, place.hooks)
     return loop.Seat(learner, data, run.seed, position, writer)
 
 

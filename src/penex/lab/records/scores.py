@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from penex import metrics
-from penex.lab import archived, files
-from penex.lab.records import LISTING, Json, Record
+from penex.lab.ground import files
+from penex.lab.records import LISTING, Json, Record, archived
 
 Array = np.ndarray[Any, Any]
 

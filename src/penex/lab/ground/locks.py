@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from penex.lab.errors import LabError
+from penex.lab.ground.errors import LabError
 
 
 class Busy(Exception):  # noqa: N818  (who asks decides whether it is an error)

@@ -1,22 +1,23 @@
 """A comparison: losses times seeds times training sizes, and the list of its runs on disk."""
 
+import functools
 import hashlib
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from penex.lab import examples, files, packing, training
-from penex.lab.engine import ranks
-from penex.lab.errors import LabError
-from penex.lab.records import FORMAT, KEPT, LISTING, Record, sealed
-from penex.lab.runs import LossSpec, Run, Treatment, plan
+from penex.lab.ground import files, ranks
+from penex.lab.ground.errors import LabError
+from penex.lab.records import KEPT, LISTING, Record, examples
+from penex.lab.records.reading import FORMAT
+from penex.lab.records.sealing import sealed
 from penex.lab.tasks import Task
+from penex.lab.tasks.runs import LossSpec, Run, Treatment, plan
+from penex.lab.training import packing
+from penex.lab.training.place import Place
 
 Listing = dict[str, Any]
 
@@ -46,6 +47,7 @@ class Comparison:
     treatment: Treatment = field(default_factory=Treatment)
     sources: dict[str, str] = field(default_factory=dict)
 
+    @functools.cached_property
     def runs(self) -> list[Run]:
         """Every run, seed by seed: what was trained when one stops early can be compared."""
         if not 1 <= self.seeds <= _MOST_SEEDS:
@@ -69,12 +71,9 @@ class Comparison:
 
 def compare(
     comparison: Comparison,
-    out: Path,
-    device: torch.device,
+    place: Place,
     *,
     command: str = "",
-    hooks: training.Hooks | None = None,
-    done: Callable[[Run, Record, bool], None] = lambda run, record, reused: None,
     pack: int | None = None,
     name: str = LISTING,
 ) -> Listing:
@@ -82,37 +81,33 @@ def compare(
 
     Args:
         comparison: what is compared.
-        out: the folder of all tasks.
-        device: where to train.
+        place: where.
         command: how the user asked for it, for the record.
-        hooks: who watches.
-        done: (run, record, whether it was there already) after each run.
         pack: how many models to train at once; None for what pays on the device.
         name: of the file for the list, in the task's folder.
     """
-    planned = comparison.runs()
-    folder = out / comparison.task.name
+    planned = comparison.runs
+    folder = place.out / comparison.task.name
     for run in planned:  # a size that the data do not have must not stop the third hour
         if run.seed == 0:
-            training.data_of(run, device)
-    listing = listing_of(comparison, out, command)
+            place.data(run)
+    listing = listing_of(comparison, place.out, command)
     _write(folder / name, listing)
-    most = packing.size_for(device, pack, planned[0])
-    packing.train(planned, out, device, hooks or training.Hooks(), done, most)
+    packing.train(planned, place, packing.size_for(place, pack, planned[0]))
     _write(folder / name, listing)  # another comparison may have taken the place meanwhile
     if ranks.rank() == 0 and name == LISTING:
-        _keep_examples(planned, out, folder, device)
+        _keep_examples(planned, place)
     return listing
 
 
-def _keep_examples(planned: list[Run], out: Path, folder: Path, device: torch.device) -> None:
+def _keep_examples(planned: list[Run], place: Place) -> None:
     """Keep the images that the losses disagree on: the first seed's, at the first size."""
     first = planned[0]
     alike = [run for run in planned if (run.seed, run.train_size) == (first.seed, first.train_size)]
-    records = {str(run.loss): Record.of(out, run.config) for run in alike}
+    records = {str(run.loss): place.record(run) for run in alike}
     completed = {k: r for k, r in records.items() if r.done()["status"] == "completed"}
-    data = training.data_of(first, device)
-    examples.keep(folder, data, completed, first.seed, first.train_size)
+    folder = place.out / first.task.name
+    examples.keep(folder, place.data(first), completed, first.seed, first.train_size)
 
 
 def _write(path: Path, listing: Listing) -> None:
@@ -160,6 +155,6 @@ def listing_of(comparison: Comparison, out: Path, command: str = "") -> Listing:
                 "seed": run.seed,
                 "folder": str(Record.of(out, run.config).folder.relative_to(folder)),
             }
-            for run in comparison.runs()
+            for run in comparison.runs
         ],
     }

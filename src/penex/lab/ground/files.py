@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from penex.lab import locks
-from penex.lab.errors import LabError
+from penex.lab.ground import locks
+from penex.lab.ground.errors import LabError
 
 _DEEPEST = 32  # levels of JSON
 

@@ -7,19 +7,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TextIO
 
-import torch
-
-from penex.lab import environment
-from penex.lab.engine import ranks
-from penex.lab.errors import LabError
-from penex.lab.pace import Pace
-from penex.lab.processes import half_launched
+from penex.lab.ground import environment, ranks
+from penex.lab.ground.errors import LabError
+from penex.lab.ground.processes import half_launched
+from penex.lab.ground.sentences import count, visible
+from penex.lab.ground.stop import stoppable
 from penex.lab.records import Json, Record
-from penex.lab.runs import Run
-from penex.lab.sentences import count, visible
-from penex.lab.sinks import Tracker
-from penex.lab.stop import stoppable
-from penex.lab.training import Hooks
+from penex.lab.tasks.runs import Run
+from penex.lab.training.pace import Pace
+from penex.lab.training.place import Hooks, Place
+from penex.lab.training.sinks import Tracker
 
 _LINE_SECONDS = 10.0
 _MOST_PACKED = 1000
@@ -159,11 +156,9 @@ def pack_size(text: str) -> int | None:
 
 
 class Session(NamedTuple):
-    """What a command that trains needs."""
+    """What a command that trains needs: where, and how to say something beside the progress."""
 
-    device: torch.device
-    hooks: Hooks
-    done: Callable[[Run, Record, bool], None]
+    place: Place
     say: Callable[[str], None]
 
 
@@ -190,14 +185,14 @@ def open_session(
         keep_checkpoints: whether a run that is done keeps its last one.
     """
     tracker = Tracker(track, out)
-    place = environment.device_of(device)
+    where = environment.device_of(device)
     watcher.pace = pace = Pace(planned)
     begun = False
 
     def begin(run: Run, epochs: int) -> None:
         nonlocal begun
         if not begun and len(planned) > 1:
-            watch.say(f"{_plan(planned)} on {place}.")
+            watch.say(f"{_plan(planned)} on {where}.")
         begun = True
         pace.begin(run, epochs)
         tracker.begin(run.config)
@@ -215,12 +210,12 @@ def open_session(
         watch.done(run, record, reused)
 
     with (
-        ranks.joined(place),
+        ranks.joined(where),
         watcher as watch,
         stoppable() as stop,
         contextlib.closing(tracker),
     ):
         if alone := half_launched():
             watch.say(alone)
-        hooks = Hooks(begin, epoch, stop, save_seconds, keep_checkpoints)
-        yield Session(place, hooks, done, watch.say)
+        hooks = Hooks(begin, epoch, done, stop, save_seconds, keep_checkpoints)
+        yield Session(Place(out, where, hooks), watch.say)

@@ -3,36 +3,35 @@
 import gc
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from penex import registry
 from penex.lab import training
-from penex.lab.engine import packed, ranks
+from penex.lab.engine import packed
 from penex.lab.engine.packed_layers import CannotPack
-from penex.lab.packed_training import name_of, train_members
-from penex.lab.records import Record
-from penex.lab.runs import Run
-
-Done = Callable[[Run, Record, bool], None]
+from penex.lab.ground import ranks
+from penex.lab.tasks.runs import Run
+from penex.lab.training.packed import name_of, train_members
+from penex.lab.training.place import Place
 
 MOST = {"cuda": 64, "cpu": 16}  # models a pack: more gain little
 _SMALL = 300_000  # parameters: a larger model keeps a CPU's cores busy by itself
 
 
-def size_for(device: torch.device, wanted: int | None, run: Run) -> int:
+def size_for(place: Place, wanted: int | None, run: Run) -> int:
     """How many models a pack may have: what the user wants, or what pays for runs like this."""
     if ranks.world() > 1:
         return 1
     if wanted is not None:
         return wanted
+    device = place.device
     most = MOST.get(device.type, 1)
     if device.type == "cpu":
         with training.settings(run.recipe, device):
-            learner = training.learner_of(run, training.data_of(run, device), device)
+            learner = training.learner_of(run, place.data(run), device)
         return most if learner.theta.numel() <= _SMALL else 1
     return most
 
@@ -50,45 +49,34 @@ def packs(runs: Iterable[Run], most: int) -> Iterator[list[Run]]:
             yield group[start : start + most]
 
 
-def train(
-    runs: list[Run], out: Path, device: torch.device, hooks: training.Hooks, done: Done, most: int
-) -> None:
+def train(runs: list[Run], place: Place, most: int) -> None:
     """Carry out runs, packed where they fit together; what cannot be packed is trained alone.
 
     Args:
         runs: each once.
-        out: the folder of all tasks.
-        device: where to train.
-        hooks: who watches.
-        done: (run, record, whether it was there already) after each run.
+        place: where.
         most: how many may be in a pack; 1 for one run after another.
     """
-    if most == 1:
-        for run in runs:
-            reused = Record.of(out, run.config).is_done
-            done(run, training.train(run, out, device, hooks), reused)
-        return
-    left = [run for run in runs if not Record.of(out, run.config).is_done]
+    left = runs if most == 1 else [run for run in runs if not place.record(run).is_done]
+    alone = runs if most == 1 else _unpackable(left, place)
     for run in runs:
         if run not in left:
-            record = training.train(run, out, device, hooks)  # verifies it
-            done(run, record, True)
-    alone = _unpackable(left, device)
-    for names, pack in _begun_or_new([run for run in left if run not in alone], out, most):
-        _train_pack(pack, names, out, device, hooks, done)
+            training.train(run, place)  # verifies it
+    for names, pack in _begun_or_new([run for run in left if run not in alone], place, most):
+        _train_pack(pack, names, place)
     for run in alone:
-        done(run, training.train(run, out, device, hooks), False)
+        training.train(run, place)
 
 
-def _unpackable(runs: list[Run], device: torch.device) -> list[Run]:
+def _unpackable(runs: list[Run], place: Place) -> list[Run]:
     """The runs that cannot be in a pack, by their loss or their network; says which and why."""
     known: dict[tuple[object, ...], str] = {}
     losses: dict[str, dict[str, None]] = {}  # by the reason, each once
     for run in runs:
         if _kind(run) not in known:
-            data = training.data_of(run, device)
-            with training.settings(run.recipe, device):
-                learner = training.learner_of(run, data, device)
+            data = place.data(run)
+            with training.settings(run.recipe, place.device):
+                learner = training.learner_of(run, data, place.device)
             known[_kind(run)] = packed.why_not(learner, len(data.classes))
         losses.setdefault(known[_kind(run)], {})[str(run.loss)] = None
     for reason, names in losses.items():
@@ -101,7 +89,9 @@ def _kind(run: Run) -> tuple[object, ...]:
     return id(run.task), str(run.loss), run.recipe.accumulate, run.treatment.class_weights
 
 
-def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[str], list[Run]]]:
+def _begun_or_new(
+    runs: list[Run], place: Place, most: int
+) -> Iterator[tuple[list[str], list[Run]]]:
     """The packs of runs that are not done, with the names of all that are, or were, in each.
 
     A pack that was begun stays the same to the end, though members may have left it: what a kernel
@@ -111,13 +101,13 @@ def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[
     begun: dict[tuple[str, ...], list[Run]] = {}
     new = []
     for run in runs:
-        names = Record.of(out, run.config).pack()
+        names = place.record(run).pack()
         if len(names) <= most and name_of(run) in names:
             begun.setdefault(tuple(names), []).append(run)
         else:
             new.append(run)
     for run in list(new):  # one whose pack was killed while its members joined
-        if not Record.of(out, run.config).pack():
+        if not place.record(run).pack():
             known = next((names for names in begun if name_of(run) in names), None)
             if known is not None:
                 begun[known].append(run)
@@ -128,17 +118,10 @@ def _begun_or_new(runs: list[Run], out: Path, most: int) -> Iterator[tuple[list[
         yield [name_of(run) for run in pack], pack
 
 
-def _train_pack(
-    runs: list[Run],
-    names: list[str],
-    out: Path,
-    device: torch.device,
-    hooks: training.Hooks,
-    done: Done,
-) -> None:
+def _train_pack(runs: list[Run], names: list[str], place: Place) -> None:
     reason = ""
     try:
-        train_members(runs, names, out, device, hooks)
+        train_members(runs, names, place)
     except CannotPack as error:
         reason = str(error)
     except torch.OutOfMemoryError:
@@ -147,20 +130,21 @@ def _train_pack(
     # Errors hold on to a pack's memory: from here on they are gone.
     if reason:
         print(f"Not packed: {reason}.", file=sys.stderr)
-        _free(device)
+        _free(place.device)
         for run in runs:
-            training.train(run, out, device, hooks)
-    left = [run for run in runs if not Record.of(out, run.config).is_done]
+            training.train(run, place)
+        return
+    left = [run for run in runs if not place.record(run).is_done]
     for run in runs:
         if run not in left:
-            done(run, Record.of(out, run.config), False)
+            place.hooks.done(run, place.record(run), False)
     if not left:
         return
     half = max(1, math.ceil(len(left) / 2))
     print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
     for part in packs(left, half):
-        _free(device)
-        _train_pack(part, [name_of(run) for run in part], out, device, hooks, done)
+        _free(place.device)
+        _train_pack(part, [name_of(run) for run in part], place)
 
 
 def _free(device: torch.device) -> None:

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
-from penex.lab.runs import Run
-from penex.lab.sentences import duration
+from penex.lab.ground.sentences import duration
+from penex.lab.tasks.runs import Run
 
 _LONG = 600.0  # seconds: what takes longer is said at the start,
 _AGES = 6000.0  # and this after the first epoch

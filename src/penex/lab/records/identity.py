@@ -10,7 +10,7 @@ from dataclasses import Field, asdict, field, fields, is_dataclass
 from typing import Any
 
 from penex import registry
-from penex.lab import files
+from penex.lab.ground import files
 
 Json = dict[str, Any]
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from penex.lab import files
-from penex.lab.errors import LabError, RecordError
+from penex.lab.ground import files
+from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models.exported import CARD
-from penex.lab.records import LISTING, Record, home_of, is_as_sealed
+from penex.lab.records import LISTING, Record, home_of
+from penex.lab.records.sealing import is_as_sealed
 
 _LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from penex.lab import files
 from penex.lab.data import Data
+from penex.lab.ground import files
 from penex.lab.records import Record
-from penex.lab.scores import scores_of
+from penex.lab.records.scores import scores_of
 
 NAME = "examples.npz"
 _MOST = 12

@@ -15,23 +15,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from penex import _reference, registry
-from penex.lab import environment, runs, training
+from penex.lab import training
+from penex.lab.bench.timings import BASE as BASE
+from penex.lab.bench.timings import FORMAT as FORMAT
+from penex.lab.bench.timings import Row as Row
 from penex.lab.data import Collection, Examples
 from penex.lab.engine import loop
+from penex.lab.engine.recipe import PAPER
 from penex.lab.engine.step import step
-from penex.lab.errors import LabError
+from penex.lab.ground import environment
+from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.recipe import PAPER
-from penex.lab.tasks import Task
-from penex.lab.timings import BASE as BASE
-from penex.lab.timings import FORMAT as FORMAT
-from penex.lab.timings import Row as Row
+from penex.lab.tasks import Task, runs
 from penex.loss import PENEX
 
 SMALL = ("64x10", "64x100", "512x1000", "4096x1000")
@@ -273,10 +275,11 @@ def training_steps(device: torch.device, seconds: float) -> list[Row]:
     task = Task("noise", "", lambda: collection, 128, "cnn", cnn, PAPER["cifar10"])
     calls: dict[str, Callable[[], object]] = {}
     index = torch.arange(64, device=device)
+    place = training.Place(Path(), device)
     with training.settings(task.recipe, device):
         for name in ("ce", "penex"):
             run = runs.plan(task, runs.LossSpec(name), 0)
-            data = training.data_of(run, device)
+            data = place.data(run)
             learner = training.learner_of(run, data, device)
             learner.train()
             history = loop.start(learner, data).history

@@ -6,8 +6,8 @@ import shutil
 import torch
 
 from penex.installing import install
-from penex.lab import environment
-from penex.lab.sentences import count
+from penex.lab.ground import environment
+from penex.lab.ground.sentences import count
 
 # (package, what for, extra)
 _PARTS = (

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from penex.lab.processes import launched
-from penex.lab.sentences import visible, without_password
+from penex.lab.ground.processes import launched
+from penex.lab.ground.sentences import visible, without_password
 
 _INTERRUPTED = 130
 

@@ -4,13 +4,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from penex.lab import training
 from penex.lab.engine import loop
 from penex.lab.engine.together import Together
 from penex.lab.records import Record
-from penex.lab.runs import LossSpec, Run
+from penex.lab.tasks.runs import LossSpec, Run
+from penex.lab.training.place import Place
 
 
 def name_of(run: Run) -> str:
@@ -18,28 +17,27 @@ def name_of(run: Run) -> str:
     return "/".join(Record.of(Path(), run.config).folder.parts)
 
 
-def train_members(
-    runs: list[Run], names: list[str], out: Path, device: torch.device, hooks: training.Hooks
-) -> None:
-    """Train a pack's runs that are not done, the places of the others being kept."""
+def train_members(runs: list[Run], names: list[str], place: Place) -> None:
+    """Train a pack's runs that are not done, the seats of the others being kept."""
+    hooks = place.hooks
     with ExitStack() as stack:
-        stack.enter_context(training.settings(runs[0].recipe, device))
+        stack.enter_context(training.settings(runs[0].recipe, place.device))
         members: dict[str, tuple[Run, loop.Seat]] = {}
         for run in runs:
-            record = Record.of(out, run.config)
+            record = place.record(run)
             stack.enter_context(record.locked())
             if record.is_done:  # another process finished it before we had its lock
                 record.verify()
             else:
-                members[name_of(run)] = run, training.seated(run, record, device, hooks)
+                members[name_of(run)] = run, training.seated(run, record, place)
         for run, _ in members.values():
-            Record.of(out, run.config).join(names)
-        places = sorted({_place(seat) for _, seat in members.values()})
-        for place in places:  # runs of a broken pack that stopped at different steps
-            some = {n: member for n, member in members.items() if _place(member[1]) == place}
+            place.record(run).join(names)
+        steps = sorted({_reached(seat) for _, seat in members.values()})
+        for step in steps:  # runs of a broken pack that stopped at different ones
+            some = {n: member for n, member in members.items() if _reached(member[1]) == step}
             one, like = next(iter(some.values()))
             seats = [
-                some[n][1] if n in some else _stand_in(_run_of(out / n, one), like, device)
+                some[n][1] if n in some else _stand_in(_run_of(place.out / n, one), like, place)
                 for n in names
             ]
             crew = Together(seats)
@@ -48,7 +46,7 @@ def train_members(
             loop.fit(crew, stop=hooks.stop, save_seconds=hooks.save_seconds)
 
 
-def _place(seat: loop.Seat) -> tuple[int, int]:
+def _reached(seat: loop.Seat) -> tuple[int, int]:
     return seat.position.epoch, seat.position.step
 
 
@@ -66,14 +64,14 @@ def _run_of(folder: Path, like: Run) -> Run:
     )
 
 
-def _stand_in(run: Run, like: loop.Seat, device: torch.device) -> loop.Seat:
+def _stand_in(run: Run, like: loop.Seat, place: Place) -> loop.Seat:
     """Someone who keeps a run's place in the pack, and leaves nothing.
 
     With the run's own loss and seed: losses of one kind are computed together, and with another
     number or mixture of them the last bits of the others would differ.
     """
-    data = training.data_of(run, device)
-    learner = training.learner_of(run, data, device)
+    data = place.data(run)
+    learner = training.learner_of(run, data, place.device)
     learner.theta.copy_(like.learner.theta)
     learner.count.copy_(like.learner.count)
     position = replace(like.position, history=like.position.history.clone())

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from penex.lab import files
 from penex.lab.data import archives, sizes
-from penex.lab.errors import LabError, RecordError
+from penex.lab.ground import files
+from penex.lab.ground.errors import LabError, RecordError
 
 SUFFIX = ".zip"
 

@@ -1,0 +1,1 @@
+"""What the laboratory stands on: files, locks, errors, sentences, processes, chance, memory."""

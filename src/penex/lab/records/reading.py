@@ -1,0 +1,187 @@
+"""A run as it is read from its folder, or from its task's archive: checked, and never changed."""
+
+import hashlib
+import io
+import shutil
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penex.lab.ground import files
+from penex.lab.ground.errors import RecordError
+from penex.lab.records import archived
+from penex.lab.records.identity import Json
+from penex.lab.records.sealing import is_as_sealed
+
+FORMAT = 1
+
+CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.jsonl"
+PREDICTIONS, DONE = "predictions.npz", "done.json"
+CLOCK, PACK = "clock.json", "pack.json"  # until the run is done
+
+_LARGEST = 1e30  # of a metric: what is beyond it was not measured
+
+
+class Reading:
+    """The folder of one run, as it is read: there, or in its task's archive.
+
+    Args:
+        folder: where it is, or will be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"Record({str(self.folder)!r})"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.folder / "checkpoint"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run came to its end, completed or diverged."""
+        return archived.exists(self.folder / DONE)
+
+    def config(self) -> Json:
+        """The resolved configuration."""
+        config = self._json(CONFIG)
+        self._check_format(CONFIG, config)
+        return config
+
+    def environment(self) -> Json:
+        """Versions, device, revision and checksums of the data."""
+        found = self._json(ENVIRONMENT)
+        if not is_as_sealed(found):
+            raise self._damaged(ENVIRONMENT, "it was changed")
+        found.pop("seal", None)
+        return found
+
+    def done(self) -> Json:
+        """How the run ended: its status, metrics, spreads, time and memory."""
+        done = self._json(DONE)
+        self._check_format(DONE, done)
+        status = done.get("status")
+        if status not in ("completed", "diverged"):
+            raise self._damaged(DONE, f"its status is {status!r}")
+        if status == "diverged" and not isinstance(done.get("reason"), str):
+            raise self._damaged(DONE, "it does not say why the run diverged")
+        for part in ("validation", "validation_spread", "test", "test_spread"):
+            values = done.get(part, {})
+            numbers = isinstance(values, dict) and all(map(is_number, values.values()))
+            if not numbers or not (values or status == "diverged"):
+                raise self._damaged(DONE, f"{part} lacks a metric, or its number")
+        if not isinstance(done.get("sha256"), dict):
+            raise self._damaged(DONE, "it has no checksums")
+        if not is_number(done.get("wall_time")):
+            raise self._damaged(DONE, "its wall_time is no number")
+        if not is_as_sealed(done):
+            raise self._damaged(DONE, "it was changed after the run")
+        return done
+
+    def verify(self) -> None:
+        """A RecordError if the run is not done or a file is not the one that done.json knows."""
+        done = self.done()
+        self.config()
+        for name in (CONFIG, ENVIRONMENT, METRICS, *done["sha256"]):
+            self._checked(name)
+        with suppress(OSError):  # a record may be read where nothing can be written
+            self._tidy(done)  # a process killed right after done.json did not
+
+    def metrics(self) -> list[Json]:
+        """A line an epoch; those that are whole, if the run is not done."""
+        lines = self._checked(METRICS).decode().splitlines()
+        try:
+            return [files.loads(line) for line in lines]
+        except ValueError as error:
+            if self.is_done:
+                raise self._damaged(METRICS, str(error)) from error
+            return [files.loads(line) for line in lines[:-1]]
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there."""
+        path = self.folder / name
+        return archived.holds(path) if self._is_archived else path.exists()
+
+    @property
+    def _is_archived(self) -> bool:
+        """Whether the run is done in its task's archive alone: then all of it is read there."""
+        path = self.folder / DONE
+        return not path.exists() and archived.holds(path)
+
+    def predictions(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of predictions.npz."""
+        return self.arrays(PREDICTIONS)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of an .npz file of this record."""
+        content = self._checked(name)
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files}
+        except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+            raise self._damaged(name, str(error)) from error
+
+    def vouched(self, name: str, done: Json) -> bytes:
+        """The content of a file, if it is the one that a done.json vouches for."""
+        content = self.content(name)
+        if hashlib.sha256(content).hexdigest() != done["sha256"].get(name):
+            raise self._damaged(name, "its checksum is not the one in done.json")
+        return content
+
+    def _checked(self, name: str) -> bytes:
+        if self.is_done:
+            return self.vouched(name, self.done())
+        return self.content(name) if name != METRICS or self.has(name) else b""
+
+    def content(self, name: str) -> bytes:
+        """The content of a file, whatever it is."""
+        try:
+            if self._is_archived:
+                return archived.inside(self.folder / name)
+            return (self.folder / name).read_bytes()
+        except OSError as error:
+            why = str(error.strerror) if self.has(name) else "it is missing"
+            raise self._damaged(name, why) from error
+
+    def _json(self, name: str) -> Json:
+        content = self.content(name)
+        try:
+            value = files.loads(content)
+        except ValueError as error:
+            raise self._damaged(name, str(error)) from error
+        if not isinstance(value, dict):
+            raise self._damaged(name, "it is not an object")
+        return value
+
+    def _check_format(self, name: str, value: Json) -> None:
+        found = value.get("format")
+        if found != FORMAT:
+            age = "an older" if isinstance(found, int) and found < FORMAT else "another"
+            raise RecordError(
+                f"{self.folder / name} was written by {age} version of penex (record format "
+                f"{found!r}; this one has {FORMAT}). It is left as it is: choose another --out."
+            )
+
+    def _damaged(self, name: str, what: str) -> RecordError:
+        return RecordError(
+            f"{self.folder / name} is damaged: {what}. Nothing was changed; move the folder away "
+            "to train this run again."
+        )
+
+    def _tidy(self, done: Json) -> None:
+        for name in (CLOCK, PACK):
+            (self.folder / name).unlink(missing_ok=True)
+        # A run of an earlier version, which does not say, keeps its checkpoint.
+        if done["status"] == "diverged" or done.get("keeps_checkpoint") is False:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a metric is a finite number, or None, which stands for one that is not."""
+    return value is None or (type(value) in (int, float) and abs(value) <= _LARGEST)

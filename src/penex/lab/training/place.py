@@ -1,0 +1,89 @@
+"""Where runs are carried out: a folder, a device with the data in its memory, and who watches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from penex.lab.data import Data
+from penex.lab.data.noise import LabelNoise
+from penex.lab.data.split import split
+from penex.lab.engine import loop, seeds
+from penex.lab.ground.errors import LabError
+from penex.lab.records import Json, Record
+from penex.lab.tasks import Task
+from penex.lab.tasks.runs import Run
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What someone who watches runs is told, and may ask for.
+
+    Attributes:
+        begin: (run, epochs already trained) before training.
+        epoch: (run, line) after each epoch.
+        done: (run, record, whether it was there already) after each run.
+        stop: asked after each step; True to save and stop.
+        save_seconds: how often to save a checkpoint.
+        keep_checkpoints: whether a run that is done keeps its last one.
+    """
+
+    begin: Callable[[Run, int], None] = lambda run, epochs: None
+    epoch: Callable[[Run, Json], None] = lambda run, line: None
+    done: Callable[[Run, Record, bool], None] = lambda run, record, reused: None
+    stop: Callable[[], bool] = loop.never
+    save_seconds: float = 30.0
+    keep_checkpoints: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.save_seconds >= 0:
+            raise LabError(f"save_seconds must be a number of at least 0; got {self.save_seconds}.")
+
+
+class _Splits:
+    """A task's data on a device, and the splits of it that were asked for."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task = task
+        self._collection = task.collect().to(device)
+        self._known: dict[tuple[int, int, LabelNoise | None], Data] = {}
+
+    def get(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
+        key = (seed, train_size, noise)
+        if key not in self._known:
+            data = split(self._collection, seed, train_size, val=self.task.val, test=self.task.test)
+            self._known[key] = (
+                noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
+            )
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The one object that whoever trains is handed.
+
+    Attributes:
+        out: the folder of all tasks.
+        device: where to train.
+        hooks: who watches.
+    """
+
+    out: Path
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    hooks: Hooks = field(default_factory=Hooks)
+    _held: list[_Splits] = field(default_factory=list, repr=False, compare=False)
+
+    def record(self, run: Run) -> Record:
+        """What a run leaves, or left, here."""
+        return Record.of(self.out, run.config)
+
+    def data(self, run: Run) -> Data:
+        """The data of a run, on the device. Runs share their inputs; those of a seed all of it.
+
+        The next task's data take the place of the last one's.
+        """
+        if not self._held or self._held[0].task != run.task:
+            self._held.clear()  # before the others come: memory may not do for both
+            self._held.append(_Splits(run.task, self.device))
+        return self._held[0].get(run.seed, run.train_size, run.treatment.label_noise)
