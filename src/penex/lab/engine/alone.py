@@ -60,6 +60,11 @@ class Alone:
         blind = ranks.agree(well and not sees, learner.device)
         return Sight(history.cpu().unsqueeze(0), [sound], [not blind], [validation])
 
+    def keep(self, places: list[int]) -> None:
+        """Keep the learner as it is, if it is at its best."""
+        if places:
+            self.seat.learner.keep()
+
     def settle(self) -> None:
         """Nothing: the learner and its position are what was trained."""
 

@@ -26,7 +26,7 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
     """Write a checkpoint; the one before is removed when the new one stands."""
     steps = int(learner.count.item())
     name = f"step-{steps}.safetensors"
-    tensors = {**learner.tensors(), "history": position.history}
+    tensors = {**learner.tensors(), **learner.kept(), "history": position.history}
     # Copies: layers that share weights have one tensor under two names, which no file takes.
     cpu = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
     content: bytes = _safetensors().save(cpu)
@@ -42,6 +42,8 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
             "tensors": name,
             "sha256": hashlib.sha256(content).hexdigest(),
             "lines_sha256": position.lines_sha256,
+            "best_epoch": position.best_epoch,
+            "best_value": position.best_value if position.best_epoch else None,
         },
     )
     for other in folder.glob("step-*.safetensors"):
@@ -96,6 +98,11 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
             raise ValueError("its position is not that of its tensors")
         position.epoch, position.step = epoch, step
         position.lines_sha256 = str(place.get("lines_sha256", ""))  # older ones have none
+        position.best_epoch = place.get("best_epoch")  # nor this
+        if bool(position.best_epoch) != bool(learner.best):
+            raise ValueError("its best epoch is not that of its tensors")
+        if position.best_epoch:
+            position.best_value = float(place["best_value"])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         raise RecordError(
             f"The checkpoint in {folder} cannot be read ({error}). Remove the folder to train this "

@@ -1,6 +1,8 @@
 """Everything that training changes, as tensors."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -92,6 +94,7 @@ class Learner:
         self.count = self._constant(0.0)
         self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
         self.batches = Batches(device)
+        self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
         self.model = self._distributed() if ranks.world() > 1 else self.module
 
     def _distributed(self) -> nn.Module:
@@ -112,6 +115,24 @@ class Learner:
     def _constant(self, value: float) -> Tensor:
         return torch.full((), value, dtype=self.wide, device=self.device)
 
+    def keep(self) -> None:
+        """Keep the network as it is now: it has never been better."""
+        live = state.of(self.module)
+        if not self.best:
+            self.best = {name: torch.empty_like(value) for name, value in live.items()}
+        with torch.no_grad():
+            torch._foreach_copy_([*self.best.values()], [*live.values()])
+
+    @contextmanager
+    def at_best(self) -> Iterator[None]:
+        """The network as it was when it was best, for a while."""
+        last = {name: value.clone() for name, value in state.of(self.module).items()}
+        state.take(self.module, self.best)
+        try:
+            yield
+        finally:
+            state.take(self.module, last)
+
     def tensors(self) -> dict[str, Tensor]:
         """The state by name: live tensors, so that writing to them is loading."""
         live = {f"model.{name}": value for name, value in state.of(self.module).items()}
@@ -121,8 +142,14 @@ class Learner:
         live["count"] = self.count
         return live
 
+    def kept(self) -> dict[str, Tensor]:
+        """What `keep` kept, by name."""
+        return {f"best.{name}": value for name, value in self.best.items()}
+
     def load(self, saved: dict[str, Tensor]) -> None:
         """Take a state that `tensors` gave; a KeyError or ValueError if it is of another kind."""
+        best = _below("best.", saved)
+        saved = {name: value for name, value in saved.items() if not name.startswith("best.")}
         live = self.tensors()
         if live.keys() != saved.keys():
             raise KeyError(f"{sorted(live.keys() ^ saved.keys())[0]} does not belong to both")
@@ -135,6 +162,12 @@ class Learner:
                 tensor.copy_(saved[name])
         self.loss.load_state_dict(_below("loss.", saved))
         state.take(self.module, _below("model.", saved))
+        if best:
+            self.keep()  # for its shapes
+            if best.keys() != self.best.keys():
+                raise ValueError("its best network is another's")
+            for name, value in best.items():
+                self.best[name].copy_(value)
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

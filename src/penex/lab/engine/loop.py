@@ -18,6 +18,7 @@ from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
 from penex.lab.ground import ranks
 from penex.lab.ground.errors import Interrupted, LabError
+from penex.lab.records import OBJECTIVE
 
 Line = dict[str, Any]
 
@@ -33,12 +34,16 @@ class Position:
         step: steps finished of the one after.
         history: a row a step of that epoch.
         lines_sha256: the checksum of what was written of the finished epochs; empty if unknown.
+        best_epoch: after which the validation cross-entropy was lowest; None if unknown.
+        best_value: that cross-entropy.
     """
 
     history: Tensor
     epoch: int = 0
     step: int = 0
     lines_sha256: str = ""
+    best_epoch: int | None = 0
+    best_value: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,9 @@ class Crew(Protocol):
     def look(self) -> Sight:
         """What is to be known at the end of an epoch; the same on all processes."""
 
+    def keep(self, places: list[int]) -> None:
+        """Let the learners of these places keep what they are now as their best."""
+
     def settle(self) -> None:
         """Give the learners, and the positions, the state that they would have alone."""
 
@@ -202,6 +210,7 @@ def fit(crew: Crew, *, stop: Callable[[], bool] = never, save_seconds: float = m
 def _end_of_epoch(crew: Crew, clock: float) -> None:
     """Look for divergence and at the validation sets; tell the witnesses what was seen."""
     sight = crew.look()
+    improved = []
     for k, seat in enumerate(crew.seats):
         position, history = seat.position, sight.history[k]
         steps = len(history)
@@ -220,7 +229,12 @@ def _end_of_epoch(crew: Crew, clock: float) -> None:
                 seat.witness.end(outcome, (time.monotonic() - clock) / len(crew.seats))
         elif ranks.rank() == 0:
             rate = crew.rates[done + steps - 1, k].item()
+            value = sight.validation[k][OBJECTIVE]
+            if position.best_epoch is not None and value < position.best_value:
+                position.best_epoch, position.best_value = position.epoch, value
+                improved.append(k)
             seat.witness.epoch(line(position.epoch, history, rate, sight.validation[k]))
+    crew.keep(improved)
 
 
 def cut(order: Tensor, size: int, least: int = 1) -> list[Tensor]:

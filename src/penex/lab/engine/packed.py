@@ -106,13 +106,18 @@ class Pack:
         """Write everything back to the learners."""
         self.count_everywhere()
         for k, learner in enumerate(self.learners):
-            learner.theta.copy_(self.theta[k])
+            self.scatter_network(k)
             for name, values in self.slots.items():
                 learner.slots[name].copy_(values[k])
-            for name, buffer in learner.module.named_buffers():
-                buffer.copy_(self.buffers[name][k])
         for family in self.families:
             family.scatter()
+
+    def scatter_network(self, k: int) -> None:
+        """Write a learner's parameters and buffers back to it."""
+        learner = self.learners[k]
+        learner.theta.copy_(self.theta[k])
+        for name, buffer in learner.module.named_buffers():
+            buffer.copy_(self.buffers[name][k])
 
     def count_everywhere(self) -> None:
         """Give the learners the number of steps."""

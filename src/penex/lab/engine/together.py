@@ -86,6 +86,12 @@ class Together:
             [dict(zip(found, row[2:], strict=True)) for row in flags],
         )
 
+    def keep(self, places: list[int]) -> None:
+        """Let the learners of these places keep what they are now as their best."""
+        for k in places:
+            self.pack.scatter_network(k)
+            self.seats[k].learner.keep()
+
     def settle(self) -> None:
         """Give the learners and the positions their parts."""
         self.pack.scatter()

@@ -204,7 +204,11 @@ def _read(folder: Path) -> tuple[dict[str, Any], bytes]:
 def _sums(folder: Path) -> dict[str, Any]:
     """The checksums that a run's record has; none where the model was copied without it."""
     if not (folder / _DONE).exists():
-        return {}
+        if folder.name == "" or not (folder.parent / _DONE).exists():
+            return {}
+        prefix = f"{folder.name}/"  # a folder in a run's own, as that of its best epoch
+        rest = _sums(folder.parent).items()
+        return {name.removeprefix(prefix): sum_ for name, sum_ in rest if name.startswith(prefix)}
     done = files.loads((folder / _DONE).read_bytes())
     if isinstance(done, dict) and done.get("status") == "diverged":
         raise RecordError(f"The run in {folder} diverged, so it left no model.")

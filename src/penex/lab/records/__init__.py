@@ -23,6 +23,7 @@ from penex.lab.ground import files, locks
 from penex.lab.ground.errors import RecordError
 from penex.lab.records import identity
 from penex.lab.records.reading import (
+    BEST,
     CLOCK,
     CONFIG,
     DONE,
@@ -45,6 +46,8 @@ _LASTING = (
     "scores.npz",
     "model.json",
     "model.safetensors",
+    f"{BEST}/model.json",
+    f"{BEST}/model.safetensors",
 )
 
 LISTING = "comparison.json"  # which runs make one table

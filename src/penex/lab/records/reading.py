@@ -20,7 +20,12 @@ FORMAT = 1
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.jsonl"
 PREDICTIONS, DONE = "predictions.npz", "done.json"
+BEST = "best"  # the folder of the network after its best epoch, if that was not the last
 CLOCK, PACK = "clock.json", "pack.json"  # until the run is done
+
+CALIBRATED = "calibrated"  # the test set at a temperature fitted to the validation set
+_OWN, _TEST = ("validation", "validation_spread"), ("test", "test_spread")
+_MARK = {CALIBRATED: "temperature", BEST: "epoch"}
 
 _LARGEST = 1e30  # of a metric: what is beyond it was not measured
 
@@ -71,11 +76,8 @@ class Reading:
             raise self._damaged(DONE, f"its status is {status!r}")
         if status == "diverged" and not isinstance(done.get("reason"), str):
             raise self._damaged(DONE, "it does not say why the run diverged")
-        for part in ("validation", "validation_spread", "test", "test_spread"):
-            values = done.get(part, {})
-            numbers = isinstance(values, dict) and all(map(is_number, values.values()))
-            if not numbers or not (values or status == "diverged"):
-                raise self._damaged(DONE, f"{part} lacks a metric, or its number")
+        if wrong := _wrong(done, (*_OWN, *_TEST), may_be_empty=status == "diverged"):
+            raise self._damaged(DONE, f"{wrong} lacks a metric, or its number")
         if not isinstance(done.get("sha256"), dict):
             raise self._damaged(DONE, "it has no checksums")
         if not is_number(done.get("wall_time")):
@@ -180,6 +182,22 @@ class Reading:
         # A run of an earlier version, which does not say, keeps its checkpoint.
         if done["status"] == "diverged" or done.get("keeps_checkpoint") is False:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
+
+
+def _wrong(judged: Json, parts: tuple[str, ...], *, may_be_empty: bool) -> str:
+    """Which part of a judgement is none; the later ones need not be there."""
+    for part in parts:
+        values = judged.get(part, {})
+        numbers = isinstance(values, dict) and all(map(is_number, values.values()))
+        if not numbers or not (values or may_be_empty):
+            return part
+    for name, inner in ((CALIBRATED, _TEST), (BEST, (*_OWN, *_TEST))):
+        if (found := judged.get(name)) is not None:
+            sound = isinstance(found, dict) and is_number(found.get(_MARK[name]))
+            wrong = _wrong(found, inner, may_be_empty=False) if sound else name
+            if wrong:
+                return wrong if wrong == name else f"{name}.{wrong}"
+    return ""
 
 
 def is_number(value: Any) -> bool:

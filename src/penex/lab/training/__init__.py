@@ -10,17 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from penex import metrics, registry
+from penex.calibration import fit_temperature
 from penex.conex import ZeroSumHead
-from penex.lab.data import Data
+from penex.lab.data import Data, Part
 from penex.lab.engine import checkpoint, loop, seeds
 from penex.lab.engine.alone import Alone
-from penex.lab.engine.evaluation import logits_of, numbers, scores_of
+from penex.lab.engine.evaluation import logits_of, numbers
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground import chance, environment, memory, ranks
 from penex.lab.ground.errors import RecordError
 from penex.lab.models import exported
 from penex.lab.records import Json, Record
+from penex.lab.records.reading import BEST
 from penex.lab.tasks.runs import Run
 from penex.lab.training.place import Hooks as Hooks
 from penex.lab.training.place import Place as Place
@@ -132,7 +134,7 @@ def seated(run: Run, record: Record, place: Place) -> loop.Seat:
     checkpoint.load(record.checkpoint, learner, position)
     if writes:
         record.rewind_metrics(position.epoch, position.lines_sha256)
-    writer = Writer(run, record, learner, data, place.hooks)
+    writer = Writer(run, record, learner, data, position, place.hooks)
     return loop.Seat(learner, data, run.seed, position, writer)
 
 
@@ -145,6 +147,7 @@ class Writer:
         record: of the run.
         learner: the model.
         data: of the run.
+        position: how far it has come.
         hooks: who watches.
     """
 
@@ -152,6 +155,7 @@ class Writer:
     record: Record
     learner: Learner
     data: Data
+    position: loop.Position
     hooks: Hooks
 
     def epoch(self, line: Json) -> None:
@@ -177,6 +181,7 @@ class Writer:
             else:
                 card = card_of(self.run, self.learner, self.data)
                 exported.save(self.record.folder, self.learner.module, card)
+                results["best"] = self._best(card, results)
         total = self.record.add_time(seconds + time.monotonic() - began)
         self.record.finish(
             {
@@ -191,6 +196,23 @@ class Writer:
             },
             keep_checkpoint=self.hooks.keep_checkpoints,
         )
+
+    def _best(self, card: Json, last: Json) -> Json | None:
+        """The same judgement after the best epoch, whose network lies in a folder of its own.
+
+        None where that epoch is not known; the last epoch's own where it is the best.
+        """
+        epoch, learner = self.position.best_epoch, self.learner
+        if not epoch:
+            return None
+        if epoch == self.run.recipe.epochs:
+            return {"epoch": epoch, **last}
+        with learner.at_best():
+            found = judged(_outputs(learner, self.data), self.data, learner.loss.temperature)
+            if found is not None:
+                (self.record.folder / BEST).mkdir(exist_ok=True)
+                exported.save(self.record.folder / BEST, learner.module, card)
+        return None if found is None else {"epoch": epoch, **found}
 
 
 def card_of(run: Run, learner: Learner, data: Data) -> Json:
@@ -219,15 +241,50 @@ def _evaluate(record: Record, learner: Learner, data: Data) -> Json | None:
 
     None if an output is not finite.
     """
+    logits = _outputs(learner, data)
+    results = judged(logits, data, learner.loss.temperature)
+    if results is not None:
+        record.write_predictions(
+            learner.loss.temperature,
+            val_logits=logits["validation"],
+            val_targets=data.val.targets,
+            test_logits=logits["test"],
+            test_targets=data.test.targets,
+        )
+    return results
+
+
+def _parts(data: Data) -> dict[str, Part]:
+    return {"validation": data.val, "test": data.test}
+
+
+def _outputs(learner: Learner, data: Data) -> dict[str, Tensor]:
+    return {name: logits_of(learner, data, part) for name, part in _parts(data).items()}
+
+
+def judged(logits: dict[str, Tensor], data: Data, temperature: float) -> Json | None:
+    """What is to be said of a network's outputs: at its loss's temperature, and at a fitted one.
+
+    The fitted one is that of the validation set, so only the test set is judged at it. None if an
+    output is not finite.
+
+    Args:
+        logits: of the parts, by name.
+        data: of the run.
+        temperature: of the loss.
+    """
+    if not all(bool(some.isfinite().all()) for some in logits.values()):
+        return None
     results: Json = {}
-    arrays: dict[str, Tensor] = {}
-    for name, short, part in (("validation", "val", data.val), ("test", "test", data.test)):
-        logits = logits_of(learner, data, part)
-        if not bool(logits.isfinite().all()):
-            return None
-        scores = scores_of(learner, logits, part)
+    for name, part in _parts(data).items():
+        scores = metrics.scores(logits[name], part.targets, temperature=temperature)
         results[name] = numbers(metrics.summary(scores))
         results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))
-        arrays |= {f"{short}_logits": logits, f"{short}_targets": part.targets}
-    record.write_predictions(learner.loss.temperature, **arrays)
+    fitted = float(fit_temperature(logits["validation"], data.val.targets))
+    scores = metrics.scores(logits["test"], data.test.targets, temperature=fitted)
+    results["calibrated"] = {
+        "temperature": fitted,
+        "test": numbers(metrics.summary(scores)),
+        "test_spread": numbers(metrics.bootstrap_scores(scores)),
+    }
     return results
