@@ -36,6 +36,7 @@ class Parameter:
         high: the upper edge of the search, the paper's for images (for text it lets alpha go up
             to 3).
         meaning: what it does, in words.
+        log: whether a factor, not a difference, is what matters: it is searched by its logarithm.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Parameter:
     low: float
     high: float
     meaning: str
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,21 @@ def title(name: str) -> str:
     ('PENEX', 'MyLoss')
     """
     return LOSSES[name].title if name in LOSSES else name.rpartition(":")[2]
+
+
+def title_of(label: str) -> str:
+    """A loss of a comparison in tables and figures, with what was given for it.
+
+    >>> title_of("ce@lr=0.001"), title_of("penex:alpha=0.1@lr=0.001"), title_of("mine:Loss:a=1")
+    ('CE (lr=0.001)', 'PENEX (alpha=0.1, lr=0.001)', 'Loss (a=1)')
+    """
+    loss, _, own = label.partition("@")
+    name, _, given = loss.partition(":")
+    if name not in LOSSES:
+        attribute, _, given = given.partition(":")
+        name = f"{name}:{attribute}" if attribute else name
+    said = ", ".join(filter(None, (*given.split(","), *own.split(","))))
+    return f"{title(name)} ({said})" if said else title(name)
 
 
 def make(name: str, **arguments: Any) -> Loss | CrossEntropyLoss:

@@ -8,6 +8,7 @@ import tyro
 from penex.cli.options import hinted
 from penex.lab.ground.errors import LabError
 from penex.lab.records import LISTING, archived
+from penex.lab.records.views import Select, View
 
 
 def report(
@@ -16,6 +17,8 @@ def report(
     ],
     /,
     to: Annotated[Path | None, hinted("DIR|FILE.html")] = None,
+    select: Annotated[Select | None, hinted("last|best", "(default: as it was compared)")] = None,
+    calibrate: Annotated[bool | None, hinted("True|False", "(default: as it was compared)")] = None,
 ) -> None:
     """Build the page, tables and figures of a comparison again, or one page of two comparisons.
 
@@ -26,6 +29,9 @@ def report(
             for one, as results/cifar10.zip; or two of them.
         to: a folder for all of it (unless given: the first comparison's own, or runs/report/TASK
             for an archive), or a file for the page alone.
+        select: judge after the last epoch, or after the one with the best validation
+            cross-entropy.
+        calibrate: judge at a temperature fitted to the validation set, or at the loss's own.
     """
     from penex.report import page, results, terminal
     from penex.report.all import pages, write_all
@@ -33,6 +39,13 @@ def report(
     if not 1 <= len(folders) <= 2:
         raise LabError(f"penex report takes one folder or archive, or two; got {len(folders)}.")
     found = [results.load(_comparison(folder)) for folder in folders]
+    if select is not None or calibrate is not None:
+        views = [
+            View(select or one.view.select, one.view.calibrate if calibrate is None else calibrate)
+            for one in found
+        ]
+        places = zip(folders, views, strict=True)
+        found = [results.load(_comparison(folder), view=view) for folder, view in places]
     for one in found:
         terminal.show(one)
     is_page = to is not None and to.suffix.lower() in (".html", ".htm")

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from penex.cli import given
 from penex.cli.options import (
     AS_USUAL,
+    LAST,
     NO_DATA,
     UNCHANGED,
+    Judged,
     LossNames,
     Output,
     OwnData,
@@ -44,6 +46,7 @@ def compare(
     storage: Annotated[str | None, hinted("URL", "(default: the journal in OUT/TASK)")] = None,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
+    judged: Judged = LAST,
     kept: Output = AS_USUAL,
 ) -> None:
     """Train every loss with every seed, print the table, say which one won.
@@ -53,7 +56,8 @@ def compare(
 
     Args:
         task: what to train on: digits, which comes with penex, or cifar10, cifar100, pathmnist, ...
-        losses: what to compare, with arguments if you like: ce penex:alpha=0.03 focal:gamma=1.
+        losses: what to compare, with arguments if you like, and a recipe of their own after an @:
+            ce@lr=3e-4 penex:alpha=0.03 focal:gamma=1.
         seeds: how many; each decides initialisation, split, order and dropout.
         train_size: how many training examples; several numbers repeat the comparison for each.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
@@ -64,6 +68,7 @@ def compare(
         storage: where the studies are, for --tuned.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
+        judged: after which epoch and at which temperature; records hold them all.
         kept: what is written where.
     """
     from penex.cli import progress
@@ -80,7 +85,9 @@ def compare(
         losses = tuple(sources)
     elif storage is not None:
         raise LabError("--storage says where the studies are: it needs --tuned.")
-    comparison = Comparison(chosen, losses, seeds, train_size, recipe.given(), treatment, sources)
+    comparison = Comparison(
+        chosen, losses, seeds, train_size, recipe.given(), treatment, sources, judged.view
+    )
     planned = comparison.runs
     began = time.monotonic()
     watch = progress.watcher(len(planned))

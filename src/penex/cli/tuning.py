@@ -5,10 +5,14 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
+import tyro
+
 from penex.cli import given
 from penex.cli.options import (
+    LAST,
     NO_DATA,
     UNCHANGED,
+    Judged,
     OwnData,
     Recipe,
     Size,
@@ -28,6 +32,9 @@ def tune(
     /,
     loss: Annotated[tuple[str, ...], hinted("LOSS [LOSS ...]", "(this, or --all)")] = (),
     all: bool = False,
+    along: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="with", metavar="lr|weight_decay [...]")
+    ] = (),
     trials: int = 50,
     batch: int = 10,
     seed: int = 0,
@@ -42,6 +49,7 @@ def tune(
     pack: str = "auto",
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
+    judged: Judged = LAST,
 ) -> None:
     """Search the best parameter of a loss, by the validation set's cross-entropy.
 
@@ -52,8 +60,11 @@ def tune(
 
     Args:
         task: what to train on: digits, which comes with penex, or cifar10, cifar100, pathmnist, ...
-        loss: what to tune, by name; several are tuned side by side.
+        loss: what to tune, by name, with what is held fixed (penex:rho=1e-6); several are tuned
+            side by side.
         all: tune every loss of the paper's table that has a parameter.
+        along: what of the recipe to tune along with the loss's own parameters; then a loss without
+            any can be tuned too.
         trials: how many for each loss.
         batch: how many trials are suggested, trained and told together; another number is another
             study.
@@ -72,6 +83,7 @@ def tune(
             number, off, or auto for what pays.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
+        judged: after which epoch and at which temperature a trial's cross-entropy counts.
     """
     from penex.cli import progress
 
@@ -90,9 +102,20 @@ def tune(
     losses = studies.losses_of(separated(loss), all)
     chosen = own.task(task, out)
     treatment = own.treatment(chosen)
-    what = Tuning(chosen, losses, trials, batch, seed, train_size, recipe.given(), treatment)
+    what = Tuning(
+        chosen,
+        losses,
+        trials,
+        batch,
+        seed,
+        train_size,
+        recipe.given(),
+        treatment,
+        along,
+        judged.view,
+    )
     if studies.tune(what, way):
-        options = [*words_of(own), *words_of(recipe)]
+        options = [*words_of(own), *words_of(recipe), *words_of(judged)]
         options += ["--train-size", str(train_size)] if train_size is not None else []
         command = _compare(task, losses, storage, out, options)
         print(f"To compare the losses at these values: {command}")
@@ -104,7 +127,7 @@ def _compare(
     """The command that compares what was tuned, on the same data and with the same recipe."""
     words = ["penex", "compare", *([task] if task else []), "--tuned"]
     if not set(losses) <= set(FIVE):
-        words += ["--losses", "ce", *losses]
+        words += ["--losses", *dict.fromkeys(("ce", *losses))]
     words += options
     words += ["--storage", without_password(storage)] if storage is not None else []
     words += ["--out", str(out)] if out != Path("runs") else []

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from penex.lab import tasks
 from penex.lab.data.noise import Kind
 from penex.lab.ground.errors import told, writes
+from penex.lab.records.views import Select, View
 from penex.lab.training.session import Lines, Silent, Watcher
 from penex.lab.tuning.plan import Tuning
 from penex.paper import studies
@@ -49,8 +50,9 @@ def _tune(options: dict[str, Any]) -> None:
         task = tasks.placed(task, options.pop("data"))
     losses = studies.losses_of(options.pop("loss", ()), options.pop("all", False))
     changes = {"epochs": options.pop("epochs")} if "epochs" in options else {}
-    known = ("trials", "batch", "seed", "train_size")
+    known = ("trials", "batch", "seed", "train_size", "along")
     what: dict[str, Any] = {name: options.pop(name) for name in known if name in options}
+    what["view"] = View(options.pop("select", "last"), options.pop("calibrate", False))
     studies.tune(Tuning(task, losses, changes=changes, **what), studies.Way(**options))
 
 
@@ -78,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
             for name in ("trials", "batch", "seed"):
                 command.add_argument(f"--{name}", type=int)
             command.add_argument("--minutes", type=float)
+            command.add_argument("--with", dest="along", nargs="+")
+            command.add_argument("--select", choices=get_args(Select))
+            command.add_argument("--calibrate", action="store_true")
         else:
             command.add_argument("--task", nargs="+")
             command.add_argument("--losses", nargs="+")

@@ -13,6 +13,7 @@ from penex.lab.records import LISTING, Json, Record, archived, home_of
 from penex.lab.records.reading import FORMAT
 from penex.lab.records.scores import scores_of
 from penex.lab.records.sealing import is_as_sealed
+from penex.lab.records.views import VIEWS, View
 from penex.report.plain import publishable
 from penex.report.reading import Finished, read
 
@@ -108,6 +109,7 @@ class Results:
         command: how it was asked for.
         rows: a loss at a training size each, in the order in which they were asked for.
         sources: where the value of a loss came from, in words, by its label; if it was looked up.
+        view: how the runs are judged.
     """
 
     folder: Path
@@ -115,6 +117,7 @@ class Results:
     command: str
     rows: list[Row]
     sources: dict[str, str] = field(default_factory=dict)
+    view: View = field(default_factory=View)
 
     @property
     def train_sizes(self) -> list[int]:
@@ -174,12 +177,13 @@ class Results:
             yield from row.records.values()
 
 
-def load(folder: Path, listing: Json | None = None) -> Results:
+def load(folder: Path, listing: Json | None = None, view: View | None = None) -> Results:
     """The comparison in a task's folder, or a RecordError that says why it cannot be read.
 
     Args:
         folder: of the task.
         listing: its runs; read from the folder unless given.
+        view: how to judge them; as the comparison was asked for, unless given.
     """
     path = folder / LISTING
     try:
@@ -201,10 +205,11 @@ def load(folder: Path, listing: Json | None = None) -> Results:
         raise RecordError(
             f"{path} is damaged: it was changed after the comparison. Nothing was changed."
         )
-    rows = _rows(home_of(folder), listing["runs"])
+    view = view or View(**listing.get("judged", {}))
+    rows = _rows(home_of(folder), listing["runs"], view)
     sources = {key: visible(text) for key, text in listing.get("sources", {}).items()}
     command = publishable(listing["command"])
-    return Results(folder, visible(listing["task"]), command, rows, sources)
+    return Results(folder, visible(listing["task"]), command, rows, sources, view)
 
 
 def _is_listing(listing: Json) -> bool:
@@ -214,6 +219,7 @@ def _is_listing(listing: Json) -> bool:
         and all(isinstance(listing.get(key), str) for key in ("task", "command"))
         and isinstance(sources, dict)
         and all(isinstance(text, str) for text in sources.values())
+        and listing.get("judged", {}) in [one.identity for one in VIEWS]
         and isinstance(runs, list)
         and len(runs) > 0
         and all(map(_is_listed, runs))
@@ -237,15 +243,12 @@ def _is_listed(run: Any) -> bool:
     )
 
 
-def _rows(folder: Path, listed: list[Json]) -> list[Row]:
+def _rows(folder: Path, listed: list[Json], view: View) -> list[Row]:
     rows: dict[tuple[str, int], Row] = {}
     for run in listed:
         key = (run["label"], run["train_size"])
         if key not in rows:
-            entry = registry.LOSSES.get(run["loss"])
-            title = entry.title if entry else run["loss"]
-            given = run["label"].partition(":")[2]
-            title = visible(f"{title} ({given})" if given else title)
+            title = visible(registry.title_of(run["label"]))
             rows[key] = Row(run["label"], title, run["loss"], run["train_size"])
         row, seed, record = rows[key], run["seed"], Record(folder / run["folder"])
         if not record.is_done:
@@ -253,7 +256,7 @@ def _rows(folder: Path, listed: list[Json]) -> list[Row]:
             continue
         try:
             row.records[seed] = read(record)
-            row.done[seed] = row.records[seed].done
+            row.done[seed] = view.of(row.records[seed].done)
         except RecordError as error:  # from here on, as a page may say it
             row.damaged[seed] = visible(str(error).replace(f"{folder}/", ""))
     return list(rows.values())

@@ -71,7 +71,7 @@ class Study:
     @property
     def title(self) -> str:
         """The loss's name in tables."""
-        return registry.find(self.loss).title
+        return registry.title_of(self.loss)
 
     @property
     def completed(self) -> list[Trial]:
@@ -92,7 +92,7 @@ class Study:
         """The share of the range that is within some distance of the best in a validation metric.
 
         Between trials the metric is taken to be a line, and flat beyond the outermost ones. None
-        for a loss with several parameters, or without two results.
+        for several parameters, for one that is searched by its logarithm, or without two results.
 
         Args:
             name: of the metric.
@@ -101,6 +101,8 @@ class Study:
         if len(self.search) != 1 or len(self.completed) < 2:
             return None
         ((parameter, (low, high)),) = self.search.items()
+        if parameter in charts.LOGARITHMIC:
+            return None
         sign = 1 if METRICS[name].higher else -1
         points = sorted((t.params[parameter], sign * t.validation[name]) for t in self.completed)
         points = [(low, points[0][1]), *points, (high, points[-1][1])]

@@ -23,8 +23,8 @@ PREDICTIONS, DONE = "predictions.npz", "done.json"
 BEST = "best"  # the folder of the network after its best epoch, if that was not the last
 CLOCK, PACK = "clock.json", "pack.json"  # until the run is done
 
-CALIBRATED = "calibrated"  # the test set at a temperature fitted to the validation set
-_OWN, _TEST = ("validation", "validation_spread"), ("test", "test_spread")
+CALIBRATED = "calibrated"  # at a temperature fitted to the validation set
+_PARTS = ("validation", "validation_spread", "test", "test_spread")
 _MARK = {CALIBRATED: "temperature", BEST: "epoch"}
 
 _LARGEST = 1e30  # of a metric: what is beyond it was not measured
@@ -76,7 +76,7 @@ class Reading:
             raise self._damaged(DONE, f"its status is {status!r}")
         if status == "diverged" and not isinstance(done.get("reason"), str):
             raise self._damaged(DONE, "it does not say why the run diverged")
-        if wrong := _wrong(done, (*_OWN, *_TEST), may_be_empty=status == "diverged"):
+        if wrong := _wrong(done, may_be_empty=status == "diverged"):
             raise self._damaged(DONE, f"{wrong} lacks a metric, or its number")
         if not isinstance(done.get("sha256"), dict):
             raise self._damaged(DONE, "it has no checksums")
@@ -184,17 +184,17 @@ class Reading:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 
 
-def _wrong(judged: Json, parts: tuple[str, ...], *, may_be_empty: bool) -> str:
+def _wrong(judged: Json, *, may_be_empty: bool) -> str:
     """Which part of a judgement is none; the later ones need not be there."""
-    for part in parts:
+    for part in _PARTS:
         values = judged.get(part, {})
         numbers = isinstance(values, dict) and all(map(is_number, values.values()))
         if not numbers or not (values or may_be_empty):
             return part
-    for name, inner in ((CALIBRATED, _TEST), (BEST, (*_OWN, *_TEST))):
+    for name in (CALIBRATED, BEST):
         if (found := judged.get(name)) is not None:
             sound = isinstance(found, dict) and is_number(found.get(_MARK[name]))
-            wrong = _wrong(found, inner, may_be_empty=False) if sound else name
+            wrong = _wrong(found, may_be_empty=False) if sound else name
             if wrong:
                 return wrong if wrong == name else f"{name}.{wrong}"
     return ""

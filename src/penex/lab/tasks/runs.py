@@ -1,7 +1,7 @@
 """What a run is: a task, a loss, a recipe and a seed."""
 
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from penex.lab.records.reading import FORMAT
 from penex.lab.tasks import Task
 
 Value = float | bool | str | None
+
+RECIPE = tuple(one.name for one in fields(Recipe))  # what a contender may have of its own
 
 # What the engine, the data or the processes decide, and no one else.
 _ENGINES = ("weight", "ignore_index", "reduction", "accumulate", "process_group")
@@ -115,6 +117,47 @@ class LossSpec:
         return f"{self.name}:{given}" if given else self.name
 
 
+@dataclass(frozen=True)
+class Contender:
+    """A loss in a comparison, with what is changed in the recipe for it alone.
+
+    As a word: ``penex:alpha=0.03@lr=3e-4``.
+
+    Attributes:
+        loss: what is minimised.
+        changes: of the recipe.
+    """
+
+    loss: LossSpec
+    changes: dict[str, Value] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> "Contender":
+        """The contender of a word on the command line.
+
+        >>> Contender.parse("ce@lr=3e-4")
+        Contender(loss=LossSpec(name='ce', arguments={}), changes={'lr': 0.0003})
+        """
+        loss, at, rest = text.partition("@")
+        changes: dict[str, Value] = {}
+        for pair in filter(None, rest.split(",")):
+            key, equals, value = (word.strip() for word in pair.partition("="))
+            if not equals or key in changes or key not in RECIPE:
+                known = ", ".join(RECIPE)
+                raise LabError(
+                    f"{text!r} is not a loss with a recipe of its own: write loss@name=value, as "
+                    f"ce@lr=3e-4, each name once, of {known}."
+                )
+            changes[key] = _value(value)
+        if at and not changes:
+            raise LabError(f"{text!r} says nothing after the @: write loss@name=value.")
+        return cls(LossSpec.parse(loss), changes)
+
+    def __str__(self) -> str:
+        own = ",".join(f"{key}={value}" for key, value in self.changes.items())
+        return f"{self.loss}@{own}" if own else str(self.loss)
+
+
 def _value(text: str) -> Value:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -154,6 +197,7 @@ class Run:
         seed: decides initialisation, split, order, dropout and label noise.
         train_size: the number of training examples.
         treatment: what is done to the data.
+        label: what it is called beside others; the loss, and what of the recipe is its own.
     """
 
     task: Task
@@ -162,6 +206,7 @@ class Run:
     seed: int
     train_size: int
     treatment: Treatment = field(default_factory=Treatment)
+    label: str = ""
 
     @property
     def config(self) -> Json:
@@ -181,7 +226,7 @@ class Run:
 
 def plan(
     task: Task,
-    loss: LossSpec,
+    loss: LossSpec | Contender,
     seed: int,
     train_size: int | None = None,
     changes: dict[str, Any] | None = None,
@@ -190,12 +235,20 @@ def plan(
     """The run of a loss on a task, with the task's recipe where `changes` says nothing."""
     if not 0 <= seed < 2**63:
         raise LabError(f"A seed must be at least 0 and below 2^63; got {seed}.")
-    changes = dict(changes or {})
+    contender = loss if isinstance(loss, Contender) else Contender(loss)
+    loss, changes = contender.loss, dict(changes or {})
     if loss.name in task.rates:
         changes.setdefault("lr", task.rates[loss.name])
     size = task.train_size if train_size is None else train_size
-    recipe = replace(task.recipe, **changes)
+    recipe = _changed(task.recipe, {**changes, **contender.changes})
     treatment = treatment or Treatment()
     if treatment.label_noise is None:
         treatment = replace(treatment, label_noise=task.label_noise)
-    return Run(task, loss, recipe, seed, size, treatment)
+    return Run(task, loss, recipe, seed, size, treatment, str(contender))
+
+
+def _changed(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
+    try:
+        return replace(recipe, **changes)
+    except TypeError as error:  # a word where a number belongs
+        raise LabError(f"The recipe cannot be changed by {changes}: {error}.") from error

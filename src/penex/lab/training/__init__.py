@@ -22,7 +22,7 @@ from penex.lab.ground import chance, environment, memory, ranks
 from penex.lab.ground.errors import RecordError
 from penex.lab.models import exported
 from penex.lab.records import Json, Record
-from penex.lab.records.reading import BEST
+from penex.lab.records.reading import BEST, CALIBRATED
 from penex.lab.tasks.runs import Run
 from penex.lab.training.place import Hooks as Hooks
 from penex.lab.training.place import Place as Place
@@ -265,8 +265,8 @@ def _outputs(learner: Learner, data: Data) -> dict[str, Tensor]:
 def judged(logits: dict[str, Tensor], data: Data, temperature: float) -> Json | None:
     """What is to be said of a network's outputs: at its loss's temperature, and at a fitted one.
 
-    The fitted one is that of the validation set, so only the test set is judged at it. None if an
-    output is not finite.
+    The fitted one is that of the validation set, which is therefore judged too kindly at it. None
+    if an output is not finite.
 
     Args:
         logits: of the parts, by name.
@@ -275,16 +275,15 @@ def judged(logits: dict[str, Tensor], data: Data, temperature: float) -> Json | 
     """
     if not all(bool(some.isfinite().all()) for some in logits.values()):
         return None
+    fitted = float(fit_temperature(logits["validation"], data.val.targets))
+    own = _at(temperature, logits, data)
+    return {**own, CALIBRATED: {"temperature": fitted, **_at(fitted, logits, data)}}
+
+
+def _at(temperature: float, logits: dict[str, Tensor], data: Data) -> Json:
     results: Json = {}
     for name, part in _parts(data).items():
         scores = metrics.scores(logits[name], part.targets, temperature=temperature)
         results[name] = numbers(metrics.summary(scores))
         results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))
-    fitted = float(fit_temperature(logits["validation"], data.val.targets))
-    scores = metrics.scores(logits["test"], data.test.targets, temperature=fitted)
-    results["calibrated"] = {
-        "temperature": fitted,
-        "test": numbers(metrics.summary(scores)),
-        "test_spread": numbers(metrics.bootstrap_scores(scores)),
-    }
     return results

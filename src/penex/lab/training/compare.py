@@ -14,8 +14,9 @@ from penex.lab.ground.errors import LabError
 from penex.lab.records import KEPT, LISTING, Record, examples
 from penex.lab.records.reading import FORMAT
 from penex.lab.records.sealing import sealed
+from penex.lab.records.views import View
 from penex.lab.tasks import Task
-from penex.lab.tasks.runs import LossSpec, Run, Treatment, plan
+from penex.lab.tasks.runs import Contender, Run, Treatment, plan
 from penex.lab.training import packing
 from penex.lab.training.place import Place
 
@@ -37,6 +38,7 @@ class Comparison:
         changes: what is changed in the task's recipe.
         treatment: what is done to the data.
         sources: where the value of a loss came from, in words, if it was looked up.
+        view: how the runs are judged.
     """
 
     task: Task
@@ -46,6 +48,7 @@ class Comparison:
     changes: dict[str, Any] = field(default_factory=dict)
     treatment: Treatment = field(default_factory=Treatment)
     sources: dict[str, str] = field(default_factory=dict)
+    view: View = field(default_factory=View)
 
     @functools.cached_property
     def runs(self) -> list[Run]:
@@ -56,17 +59,21 @@ class Comparison:
             )
         if not self.losses:
             raise LabError("A comparison needs at least one loss.")
-        specs = [LossSpec.parse(text) for text in self.losses]
-        for k, spec in enumerate(specs):
-            if any((s.name, s.resolved) == (spec.name, spec.resolved) for s in specs[:k]):
-                raise LabError(f"The loss {spec} is there twice: name each once.")
+        contenders = [Contender.parse(text) for text in self.losses]
+        for k, one in enumerate(contenders):
+            if any(_kind(other) == _kind(one) for other in contenders[:k]):
+                raise LabError(f"The loss {one} is there twice: name each once.")
         sizes = self.train_sizes or (self.task.train_size,)
         return [
-            plan(self.task, spec, seed, size, self.changes, self.treatment)
+            plan(self.task, one, seed, size, self.changes, self.treatment)
             for size in dict.fromkeys(sizes)
             for seed in range(self.seeds)
-            for spec in specs
+            for one in contenders
         ]
+
+
+def _kind(one: Contender) -> object:
+    return one.loss.name, one.loss.resolved, one.changes
 
 
 def compare(
@@ -104,7 +111,7 @@ def _keep_examples(planned: list[Run], place: Place) -> None:
     """Keep the images that the losses disagree on: the first seed's, at the first size."""
     first = planned[0]
     alike = [run for run in planned if (run.seed, run.train_size) == (first.seed, first.train_size)]
-    records = {str(run.loss): place.record(run) for run in alike}
+    records = {run.label: place.record(run) for run in alike}
     completed = {k: r for k, r in records.items() if r.done()["status"] == "completed"}
     folder = place.out / first.task.name
     examples.keep(folder, place.data(first), completed, first.seed, first.train_size)
@@ -147,10 +154,11 @@ def listing_of(comparison: Comparison, out: Path, command: str = "") -> Listing:
         "task": comparison.task.name,
         "command": command,
         **({"sources": comparison.sources} if comparison.sources else {}),
+        **({"judged": comparison.view.identity} if comparison.view.identity else {}),
         "runs": [
             {
                 "loss": run.loss.name,
-                "label": str(run.loss),
+                "label": run.label,
                 "train_size": run.train_size,
                 "seed": run.seed,
                 "folder": str(Record.of(out, run.config).folder.relative_to(folder)),

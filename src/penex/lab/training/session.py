@@ -119,7 +119,7 @@ class Lines(Silent):
 
 def _plan(planned: Sequence[Run]) -> str:
     """What is to be trained, in words."""
-    losses = len({str(run.loss) for run in planned})
+    losses = len({run.label for run in planned})
     seeds, sizes = ({getattr(run, name) for run in planned} for name in ("seed", "train_size"))
     parts = [count(losses, "loss", "losses"), count(len(seeds), "seed")]
     parts += [count(len(sizes), "training size")] if len(sizes) > 1 else []
@@ -128,7 +128,7 @@ def _plan(planned: Sequence[Run]) -> str:
 
 def name_of(run: Run) -> str:
     """A run in a few words."""
-    return f"{run.task.name} {run.loss} n={run.train_size} seed {run.seed}"
+    return f"{run.task.name} {run.label} n={run.train_size} seed {run.seed}"
 
 
 def _progress(run: Run, line: Json) -> str:

@@ -59,4 +59,4 @@ def tune(
             distinct = {str(place.record(run).folder): run for run in planned.values()}
             packing.train(list(distinct.values()), place, most)
             for (loss, number), run in planned.items():
-                study.tell(studies[loss], number, place.record(run), place.out)
+                study.tell(studies[loss], number, place.record(run), place.out, tuning.view)

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penex import registry
-from penex.lab.ground.errors import LabError
+from penex.lab.engine.recipe import Recipe
+from penex.lab.ground.errors import LabError, unknown
 from penex.lab.records.identity import Json
+from penex.lab.records.views import View
 from penex.lab.tasks import Task, runs
 
 FORMAT = 1
@@ -17,19 +19,35 @@ SAMPLER = FIRST_SAMPLER
 _MOST_TRIALS = 100_000
 
 
+def _rate(recipe: Recipe) -> registry.Parameter:
+    low, high = 0.3 * recipe.lr, 30 * recipe.lr  # a published rate is rather too low than too high
+    return registry.Parameter("lr", recipe.lr, low, high, "the learning rate", log=True)
+
+
+def _decay(recipe: Recipe) -> registry.Parameter:
+    what = "how strongly the parameters are drawn to 0"
+    return registry.Parameter("weight_decay", recipe.weight_decay, 1e-6, 1e-2, what, log=True)
+
+
+# What of a recipe can be tuned, by the recipe without tuning.
+ALONG = {"lr": _rate, "weight_decay": _decay}
+
+
 @dataclass(frozen=True)
 class Tuning:
     """What is tuned, and how.
 
     Attributes:
         task: what is trained on what.
-        losses: their names.
+        losses: their names, with arguments if some are to be held: ``penex:rho=1e-6``.
         trials: how many for each loss.
         batch: how many of them are suggested, trained and told together.
         seed: of the suggestions; the runs themselves have seed 0.
         train_size: the number of training examples; None for the task's own.
         changes: what is changed in the task's recipe.
         treatment: what is done to the data.
+        along: what of the recipe is searched along with the loss's own parameters.
+        view: how a trial is judged.
     """
 
     task: Task
@@ -40,6 +58,8 @@ class Tuning:
     train_size: int | None = None
     changes: dict[str, Any] = field(default_factory=dict)
     treatment: runs.Treatment = field(default_factory=runs.Treatment)
+    along: tuple[str, ...] = ()
+    view: View = field(default_factory=View)
 
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= _MOST_TRIALS:
@@ -48,22 +68,33 @@ class Tuning:
             raise LabError(f"A batch has from 1 to {_MOST_TRIALS:,} trials; got {self.batch}.")
         if not self.losses:
             raise LabError("There is no loss to tune.")
+        for name in self.along:
+            if name not in ALONG:
+                raise unknown("part of the recipe to tune", name, tuple(ALONG))
         for name in self.losses:
-            runs.LossSpec(name).check()
             if not self.space(name):
                 known = ", ".join(n for n in registry.LOSSES if self.task.search.get(n))
-                raise LabError(f"The loss {name} has no parameter to tune; these have: {known}.")
+                raise LabError(
+                    f"The loss {name} has no parameter to tune; these have: {known}. The learning "
+                    "rate is tuned by --with lr."
+                )
         if len(set(self.losses)) < len(self.losses):
             raise LabError("A loss is there twice: name each once.")
 
     def space(self, loss: str) -> tuple[registry.Parameter, ...]:
         """What is tuned for a loss, and between which edges."""
-        return tuple(self.task.search.get(loss, registry.find(loss).parameters))
+        spec = runs.LossSpec.parse(loss)
+        own = self.task.search.get(spec.name, registry.find(spec.name).parameters)
+        free = [one for one in own if one.name not in spec.arguments]
+        return (*free, *(ALONG[name](self._recipe(spec)) for name in self.along))
+
+    def _recipe(self, spec: runs.LossSpec) -> Recipe:
+        return runs.plan(self.task, spec, 0, self.train_size, self.changes, self.treatment).recipe
 
     def run(self, loss: str, values: dict[str, float]) -> runs.Run:
         """The run of a trial."""
-        spec = runs.LossSpec(loss, dict(values))
-        return runs.plan(self.task, spec, 0, self.train_size, self.changes, self.treatment)
+        one = contender(loss, values)
+        return runs.plan(self.task, one, 0, self.train_size, self.changes, self.treatment)
 
     def identity(self, loss: str) -> Json:
         """What makes two studies the same one, besides their number of trials."""
@@ -73,11 +104,24 @@ class Tuning:
             "task": config["task"],
             "loss": loss,
             "search": {p.name: [p.low, p.high] for p in self.space(loss)},
+            **({"judged": self.view.identity} if self.view.identity else {}),
             "sampler": SAMPLER,
             "seed": self.seed,
             "batch": self.batch,
             "run": {k: v for k, v in config.items() if k not in ("task", "loss", "seed")},
         }
+
+
+def contender(loss: str, values: dict[str, float]) -> runs.Contender:
+    """A loss with the values of a trial, those of the recipe beside it.
+
+    >>> str(contender("penex:rho=1e-6", {"alpha": 0.1, "lr": 3e-4}))
+    'penex:rho=1e-06,alpha=0.1@lr=0.0003'
+    """
+    spec = runs.LossSpec.parse(loss)
+    own: dict[str, runs.Value] = {k: v for k, v in values.items() if k not in ALONG}
+    recipe: dict[str, runs.Value] = {k: v for k, v in values.items() if k in ALONG}
+    return runs.Contender(runs.LossSpec(spec.name, {**spec.arguments, **own}), recipe)
 
 
 def study_name(task: str, loss: str) -> str:

@@ -12,6 +12,7 @@ from penex.lab.records import ATTRIBUTE as ATTRIBUTE
 from penex.lab.records import OBJECTIVE, Record
 from penex.lab.records.identity import Json, config_hash
 from penex.lab.records.sealing import sealed
+from penex.lab.records.views import View
 from penex.lab.tuning import plan, seals
 from penex.lab.tuning.storage import Storage
 
@@ -147,7 +148,7 @@ def next_batch(tuning: plan.Tuning, study: Any, loss: str) -> Iterator[Any]:
                 )
         for parameter in tuning.space(loss):
             study.sampler = sampler(tuning.seed, number, parameter.name)
-            trial.suggest_float(parameter.name, parameter.low, parameter.high)
+            trial.suggest_float(parameter.name, parameter.low, parameter.high, log=parameter.log)
         yield trial
 
 
@@ -161,12 +162,12 @@ def sampler(seed: int, number: int, parameter: str) -> Any:
     return TPESampler(seed=seeds.derive(seed, f"trial {number} {parameter}") % 2**32)
 
 
-def tell(study: Any, number: int, record: Record, out: Path) -> None:
+def tell(study: Any, number: int, record: Record, out: Path, view: View) -> None:
     """Give the study the result of a trial; a run that diverged has none, and says why."""
     from optuna.trial import Trial, TrialState
 
     trial = Trial(study, study.get_trials(deepcopy=False)[number]._trial_id)
-    done = record.done()
+    done = view.of(record.done())
     trial.set_user_attr("record", str(record.folder.relative_to(out)))
     value = done.get("validation", {}).get(OBJECTIVE)
     reason = done["reason"] if done["status"] == "diverged" else ""

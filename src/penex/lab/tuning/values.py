@@ -8,7 +8,8 @@ from typing import Any
 
 from penex.lab.records import Json, archived
 from penex.lab.tasks import Task
-from penex.lab.tasks.runs import LossSpec, Run
+from penex.lab.tasks.runs import Contender, Run
+from penex.lab.tuning.plan import contender
 from penex.lab.tuning.storage import JOURNAL, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress, shown
 
@@ -65,18 +66,19 @@ def _one(
     studies: dict[str, Any],
     authors: Mapping[str, Mapping[str, float]],
 ) -> Tuned:
-    spec = LossSpec.parse(text)
-    if spec.arguments:
+    one = Contender.parse(text)
+    spec = one.loss
+    study, why = studies.get(text), "no study"
+    if one.changes or (spec.arguments and study is None):
         return Tuned(text, "as given")
-    if not task.search.get(spec.name):
+    if study is None and not task.search.get(spec.name):
         return Tuned(text, "nothing to tune")
-    study, why = studies.get(spec.name), "no study"
     if study is not None and study.user_attrs[ATTRIBUTE]["run"]["data"] != configs[0]["data"]:
         study, why = None, "the study is of other data"
     if study is not None and not progress(study, "", 0).completed:
         study, why = None, "the study has no result"
     if study is not None:
-        return _of_study(spec.name, study, configs)
+        return _of_study(text, study, configs)
     if spec.name in authors:
         return _named(spec.name, dict(authors[spec.name]), f"the authors' value ({why})")
     return _named(spec.name, {}, f"the default ({why}, and no value of the authors')")
@@ -108,4 +110,4 @@ def _differences(known: Json, ours: Json) -> list[str]:
 
 
 def _named(loss: str, values: dict[str, float], source: str) -> Tuned:
-    return Tuned(str(LossSpec(loss, dict(values))), source)
+    return Tuned(str(contender(loss, values)), source)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from penex.report.studies import Study, Trial
 
 
+LOGARITHMIC = ("lr", "weight_decay")  # where a factor is what matters
+
+
 def _inside(value: float, limits: tuple[float, float]) -> float:
     return min(max(value, limits[0]), limits[1])
 
@@ -51,8 +54,10 @@ def history(study: "Study") -> str:
 
 def against(study: "Study", name: str, metric: Metric) -> str:
     """A validation metric over a parameter, a dot for each trial; "" without a result."""
+    low, high = study.search[name]
+    of = math.log10 if name in LOGARITHMIC else float
     points = [
-        (trial.params[name], float(value), trial)
+        (of(trial.params[name]), float(value), trial)
         for trial in study.completed
         if (value := trial.validation.get(metric.name)) is not None
     ]
@@ -62,14 +67,14 @@ def against(study: "Study", name: str, metric: Metric) -> str:
     y = most(values, higher=metric.higher)
     panel = Panel(
         f"{metric.title} on the validation set over {name}, {metric.direction}",
-        study.search[name],
+        (of(low), of(high)),
         y,
-        name,
+        f"log10 of {name}" if of is math.log10 else name,
         f"{metric.title}, {metric.direction}",
     )
     panel.marks += [Dot((x, _inside(v, y)), study.loss, _words(t)) for x, v, t in points]
     if study.best is not None:
-        x = study.best.params[name]
+        x = of(study.best.params[name])
         panel.marks.append(Line([(x, y[0]), (x, y[1])], study.loss, dash=1))
     return svg(panel)
 
