@@ -24,11 +24,11 @@ from penex.lab.data import Collection, Examples
 from penex.lab.engine import loop
 from penex.lab.engine.captured import Steps
 from penex.lab.engine.packed import Pack
-from penex.lab.engine.recipe import PAPER, Recipe
+from penex.lab.engine.recipe import Recipe
 from penex.lab.engine.step import step
 from penex.lab.ground import environment
 from penex.lab.models.cnn import cnn
-from penex.lab.tasks import Task, runs
+from penex.lab.tasks import Task, cifar10, runs
 from penex.lab.training.compare import FIVE, Comparison, compare
 
 LOSSES = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
@@ -47,7 +47,7 @@ def task(device: torch.device) -> Task:
     inputs = torch.randint(0, 256, (4000, *shape), dtype=torch.uint8, generator=generator)
     targets = torch.arange(4000) % 10
     collection = Collection(Examples(inputs, targets), tuple("0123456789"))
-    recipe = PAPER["cifar10"] if cuda else Recipe(epochs=60, lr=1e-3, clip=5.0)
+    recipe = cifar10.RECIPE if cuda else Recipe(epochs=60, lr=1e-3, clip=5.0)
     return Task("noise", "", lambda: collection, 2560, "cnn", cnn, recipe)
 
 

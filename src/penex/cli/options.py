@@ -81,6 +81,7 @@ class Changes:
         matmul_precision: of float32 products, as torch.set_float32_matmul_precision takes it.
         autocast: train the model in bfloat16 where that is safe.
         dtype: of the parameters.
+        augment: change images at random while they are trained on: flip, crop or flip,crop.
     """
 
     epochs: Annotated[int | None, task_default("N")] = None
@@ -96,6 +97,7 @@ class Changes:
     matmul_precision: Annotated[Precision | None, task_default("highest|high|medium")] = None
     autocast: Annotated[bool | None, task_default("True|False")] = None
     dtype: Annotated[DType | None, task_default("float32|float64")] = None
+    augment: Annotated[str | None, task_default("flip|crop|flip,crop")] = None
 
     def given(self) -> dict[str, Any]:
         """What the user gave."""

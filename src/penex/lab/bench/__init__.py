@@ -28,12 +28,11 @@ from penex.lab.bench.timings import FORMAT as FORMAT
 from penex.lab.bench.timings import Row as Row
 from penex.lab.data import Collection, Examples
 from penex.lab.engine import loop
-from penex.lab.engine.recipe import PAPER
 from penex.lab.engine.step import step
 from penex.lab.ground import environment
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.tasks import Task, runs
+from penex.lab.tasks import Task, cifar10, runs
 from penex.loss import PENEX
 
 SMALL = ("64x10", "64x100", "512x1000", "4096x1000")
@@ -272,7 +271,7 @@ def training_steps(device: torch.device, seconds: float) -> list[Row]:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (640, 3, 32, 32), dtype=torch.uint8, generator=generator)
     collection = Collection(Examples(images, torch.arange(640) % 10), tuple("0123456789"))
-    task = Task("noise", "", lambda: collection, 128, "cnn", cnn, PAPER["cifar10"])
+    task = Task("noise", "", lambda: collection, 128, "cnn", cnn, cifar10.RECIPE)
     calls: dict[str, Callable[[], object]] = {}
     index = torch.arange(64, device=device)
     place = training.Place(Path(), device)

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from penex.base import Loss
 from penex.baselines import CrossEntropyLoss
 from penex.lab.engine import optimizers
+from penex.lab.engine.augmentation import Augmentation
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground import ranks
 from penex.lab.ground.batches import Batches
@@ -93,6 +94,9 @@ class Learner:
         self.optimizer, self.slots = optimizers.make(recipe, self.theta)
         self.count = self._constant(0.0)
         self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
+        self.augmentation = Augmentation(
+            recipe.augment, torch.tensor(seed, device=device), self.count
+        )
         self.batches = Batches(device)
         self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
         self.model = self._distributed() if ranks.world() > 1 else self.module

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from penex.lab.data import Data, Part, normalise
 from penex.lab.engine import optimizers, packed_layers, packed_losses, packed_networks
+from penex.lab.engine.augmentation import Augmentation
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.step import HISTORY
 from penex.lab.ground.batches import Batches
@@ -80,6 +81,7 @@ class Pack:
         # Once: a recorded step reads what it reads where it lies.
         seeds = torch.tensor([learner.seed for learner in learners], device=first.device)
         self.seeds = seeds
+        self.augmentation = Augmentation(first.recipe.augment, seeds, self.count)
         self.fast = packed_layers.knows(self.module)
         if self.fast:
             seed_all(self.module, seeds, self.count)
@@ -239,7 +241,8 @@ class Pack:
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The inputs and targets of each model's batch, and the examples' numbers."""
-        return self.inputs[self.index.gather(1, rows)], self.targets.gather(1, rows), rows
+        images = self.augmentation(self.inputs[self.index.gather(1, rows)])
+        return images, self.targets.gather(1, rows), rows
 
     def trace(self, rows: Tensor) -> None:
         """Prepare batches of a size for a compiler, and what layers keep for it."""

@@ -1,15 +1,18 @@
-"""How a model is trained: the numbers of a recipe, and the paper's own recipes."""
+"""How a model is trained: the numbers of a recipe."""
 
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from penex.lab.ground.errors import LabError, unknown
+from penex.lab.records.identity import since
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 ScheduleName = Literal["constant", "cosine", "linear"]
 Precision = Literal["highest", "high", "medium"]
 DType = Literal["float32", "float64"]
+
+AUGMENTATIONS = ("flip", "crop")
 
 _MOST = 1_000_000
 
@@ -32,6 +35,8 @@ class Recipe:
         matmul_precision: torch.set_float32_matmul_precision.
         autocast: True to train the model in bfloat16 where that is safe; it is judged in full.
         dtype: of the parameters.
+        augment: what is done to images at random while they are trained on: ``flip``, ``crop``,
+            both with a comma, or nothing.
     """
 
     epochs: int
@@ -47,11 +52,20 @@ class Recipe:
     matmul_precision: Precision = "highest"
     autocast: bool = False
     dtype: DType = "float32"
+    augment: str = since("")
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(Recipe).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
                 raise unknown(name, str(getattr(self, name)), get_args(hint))
+        ways = self.augment.split(",") if self.augment else []
+        for way in ways:
+            if way not in AUGMENTATIONS or ways.count(way) > 1:
+                raise unknown("augmentation", way, AUGMENTATIONS)
+        if ways != [way for way in AUGMENTATIONS if way in ways]:  # one name for one run
+            raise LabError(
+                f"augment names its ways as {','.join(AUGMENTATIONS)}; got {self.augment}."
+            )
         for name in ("epochs", "batch_size", "accumulate"):
             value = getattr(self, name)
             if not 1 <= value <= _MOST:
@@ -70,50 +84,3 @@ class Recipe:
             raise LabError(
                 f"A batch of {self.batch_size} cannot be cut into {self.accumulate} micro-batches."
             )
-
-
-# The table of the appendix "Training", row by row. Adam and AdamW have torch's defaults; so
-# AdamW decays by 0.01. Momentum and weight decay of SGD stand beside the results of ResNet-18.
-_CIFAR10 = Recipe(epochs=200, lr=1e-4, clip=5.0, matmul_precision="medium")
-_RESNET18 = Recipe(
-    epochs=200,
-    lr=1e-1,
-    optimizer="sgd",
-    batch_size=128,
-    schedule="cosine",
-    clip=5.0,
-    weight_decay=5e-4,
-    momentum=0.9,
-    matmul_precision="medium",
-)
-PAPER: dict[str, Recipe] = {
-    "cifar10": _CIFAR10,
-    "cifar10_noisy": _CIFAR10,
-    "cifar100": Recipe(epochs=200, lr=1e-4, clip=15.0, matmul_precision="medium"),
-    "pathmnist": Recipe(epochs=200, lr=1e-4, clip=10.0, matmul_precision="medium"),
-    "cifar10_resnet18": _RESNET18,
-    "cifar100_resnet18": _RESNET18,
-    "imagenet": Recipe(
-        epochs=300,
-        lr=1e-3,
-        batch_size=2048,
-        schedule="cosine",
-        warmup_epochs=10,
-        clip=1.0,
-        matmul_precision="medium",
-    ),
-    "bbc_news": Recipe(
-        epochs=200,
-        lr=5e-6,
-        optimizer="adamw",
-        batch_size=8,
-        schedule="linear",
-        clip=5.0,
-        accumulate=2,
-        weight_decay=0.01,
-        matmul_precision="high",
-    ),
-}
-
-# On ImageNet the paper trains PENEX, and PENEX alone, at another rate.
-PAPER_RATES: dict[str, dict[str, float]] = {"imagenet": {"penex": 1e-5}}

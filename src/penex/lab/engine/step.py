@@ -71,7 +71,8 @@ def _forward(
     own = micro[start:stop]
     for layer in learner.dropouts:
         layer.first = first + start
-    inputs = data.normalise(data.train.batch(own), learner.dtype)
+    images = learner.augmentation(data.train.batch(own), first + start)
+    inputs = data.normalise(images, learner.dtype)
     targets = data.train.targets[own]
     with torch.autocast(learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast):
         logits: Tensor = learner.model(inputs)

@@ -13,7 +13,7 @@ import torch
 
 from penex.lab.data import Collection, cifar
 from penex.lab.data.noise import LabelNoise
-from penex.lab.engine.recipe import PAPER
+from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.tasks import Task, data_root
@@ -35,6 +35,8 @@ def collect(root: Path | None = None) -> Collection:
     )
 
 
+RECIPE = Recipe(epochs=200, lr=1e-4, clip=5.0, matmul_precision="medium")
+
 TASK = Task(
     name="cifar10",
     title="CIFAR-10, the paper's network and recipe",
@@ -42,7 +44,7 @@ TASK = Task(
     train_size=40_000,
     model="cnn",
     build=cnn,
-    recipe=PAPER["cifar10"],
+    recipe=RECIPE,
     preprocessing={"kind": "images", "image_size": 32},
 )
 
@@ -50,6 +52,6 @@ NOISY = dataclasses.replace(
     TASK,
     name="cifar10_noisy",
     title="CIFAR-10 with a tenth of the training labels wrong",
-    recipe=PAPER["cifar10_noisy"],
+    recipe=RECIPE,
     label_noise=LabelNoise(0.1),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from penex.lab.data import Collection, cifar
-from penex.lab.engine.recipe import PAPER
+from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.tasks import Task, data_root
@@ -38,6 +38,6 @@ TASK = Task(
     train_size=40_000,
     model="cnn",
     build=cnn,
-    recipe=PAPER["cifar100"],
+    recipe=Recipe(epochs=200, lr=1e-4, clip=15.0, matmul_precision="medium"),
     preprocessing={"kind": "images", "image_size": 32},
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from penex.lab.data import Collection, Examples, arrays, catalogue
-from penex.lab.engine.recipe import PAPER
+from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
 from penex.lab.tasks import Task, data_root
@@ -105,7 +105,7 @@ TASK = Task(
     train_size=8_000,
     model="cnn",
     build=cnn,
-    recipe=PAPER["pathmnist"],
+    recipe=Recipe(epochs=200, lr=1e-4, clip=10.0, matmul_precision="medium"),
     preprocessing={"kind": "images", "image_size": 32},
     identity={"image_size": 32},
     sizes=SIZES,

@@ -19,7 +19,7 @@ from penex.lab.engine.evaluation import logits_of, numbers
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground import chance, environment, memory, ranks
-from penex.lab.ground.errors import RecordError
+from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models import exported
 from penex.lab.records import Json, Record
 from penex.lab.records.reading import BEST, CALIBRATED
@@ -82,6 +82,10 @@ def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
 
 def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     """The model, freshly initialised by the run's seed, with its loss and optimiser."""
+    if run.recipe.augment and len(data.shape) != 3:
+        raise LabError(
+            f"--augment {run.recipe.augment} is for images; the inputs of {run.task.name} are none."
+        )
     entry = registry.find(run.loss.name)
     head = entry.zero_sum_head
     classes = len(data.classes)
