@@ -19,6 +19,7 @@ import penex
 from penex import registry
 from penex.conex import AugmentedLagrangianLoss
 from penex.penalised import PenalisedLoss
+from penex.rivals import EarlyLearning
 
 ROWS, FEATURES, CLASSES, STEPS = 24, 6, 5, 8
 
@@ -107,6 +108,13 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         alone = penex.PENEX(0.1, process_group=False)
         alone(model.module(x), y)
         result["alone"] = alone.rho
+
+    # Example 0 is on every rank, example r on rank r.
+    early = EarlyLearning(beta=0.5)
+    early.remember(ranks + 1, CLASSES)
+    result["shown"] = torch.arange(2.0 * CLASSES).view(2, CLASSES).sin() * (1 + rank)
+    early(result["shown"], torch.tensor([0, 1]), index=torch.tensor([0, 1 + rank]))
+    result["memory"] = early.memory
 
     pair = dist.new_group([0, 1])
     if rank < 2:  # a group of its own: the two see each other's rows and no one else's

@@ -22,6 +22,8 @@ from penex.lab.records import Record
 from penex.lab.tasks import Task, runs
 from penex.lab.training import packing
 
+from strategies import make
+
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature"),
@@ -73,7 +75,7 @@ def test_gpu_equals_cpu_without_waiting(options: dict[str, Any], soft: bool) -> 
 
 @pytest.mark.parametrize("name", [n for n in registry.LOSSES if n != "ce"])
 def test_a_loss_that_was_never_moved_follows_its_logits(name: str) -> None:
-    here, there = registry.make(name), registry.make(name)
+    here, there = make(name), make(name)
     for step, (logits, target) in enumerate(batches(3)):
         on_gpu, labels = logits.cuda(), target.cuda()
         if step == 0:

@@ -60,6 +60,11 @@ def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path)
             # The Lagrangian's steps, unlike PENEX's, feed rounding back: eight of them add up.
             assert (ours - one).norm() <= (3e-6 if "conex" in case else 1e-6) * one.norm()
 
+    p = torch.stack([result["shown"].softmax(1).clamp(1e-4, 1 - 1e-4) for result in results])
+    p = 0.5 * p / p.sum(2, keepdim=True)
+    for result in results:
+        torch.testing.assert_close(result["memory"], torch.cat([p[:, 0].mean(0)[None], p[:, 1]]))
+
     mean = torch.stack([result["values"] for result in results]).mean(0)
     torch.testing.assert_close(mean, alone["values"], rtol=1e-5, atol=1e-6)
 

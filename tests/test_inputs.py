@@ -21,7 +21,7 @@ from torch import Tensor
 from penex import functional as F
 from penex import registry, targets
 
-from strategies import DEFAULTS, calls, torchs_own_slips
+from strategies import DEFAULTS, calls, make, torchs_own_slips
 
 
 def cross_entropy(logits: Tensor, target: Tensor, reduction: str, **options: Any) -> Tensor:
@@ -104,7 +104,7 @@ def test_every_loss_takes_what_torch_tests_its_own_with() -> None:
             named = dict(options)
             if name == "label_smoothing" and "label_smoothing" in named:
                 named["epsilon"] = named.pop("label_smoothing")
-            value = registry.make(name, **named)(logits, target)
+            value = make(name, **named)(logits, target)
             assert value.shape == expected.shape, (case.desc, name)
             assert value.dtype == expected.dtype
             if name == "ce":  # torch's own, NaN where all is ignored

@@ -24,12 +24,14 @@ from penex.conex import (
     SquaredPenaltyLoss,
 )
 from penex.extras import CrossEntropyZLoss, LogPenaltyLoss, UnnormalisedLoss
+from penex.rivals import ActivePassive, EarlyLearning, GeneralisedCrossEntropy
 
 from strategies import calls, torchs_own_slips
+from strategies import make as ready
 
 NAMES = list(registry.LOSSES)
 OURS = [name for name in NAMES if name != "ce"]  # cross-entropy is torch's own
-STATEFUL = ["penex", "unnormalised", "conex_lagrangian"]
+STATEFUL = ["penex", "unnormalised", "conex_lagrangian", "elr"]
 SMALL: dict[str, dict[str, float]] = {  # penalties of a size that gradcheck can resolve
     "conex_penalty": {"rho": 0.3},
     "conex_lagrangian": {"rho": 0.3, "nu": 2.0},
@@ -37,7 +39,7 @@ SMALL: dict[str, dict[str, float]] = {  # penalties of a size that gradcheck can
 
 
 def make(name: str, **options: Any) -> Any:
-    return registry.make(name, **{**SMALL.get(name, {}), **options})
+    return ready(name, **{**SMALL.get(name, {}), **options})
 
 
 def batch(seed: int = 0, soft: bool = False, rows: int = 6) -> tuple[Tensor, Tensor]:
@@ -102,7 +104,10 @@ def test_the_names_of_the_arguments_are_cross_entropys(name: str) -> None:
     logits, target = batch()
     value = make(name)(input=logits, target=target)
     assert torch.equal(value, make(name)(logits, target))
-    assert inspect.signature(make(name).forward) == inspect.signature(nn.CrossEntropyLoss().forward)
+    ours = inspect.signature(registry.find(name).make.forward)  # type: ignore[attr-defined]
+    own = {"index"} if make(name).wants_index else set()
+    kept = [one for one in ours.parameters.values() if one.name not in own]
+    assert ours.replace(parameters=kept) == inspect.signature(nn.CrossEntropyLoss.forward)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,9 +199,9 @@ def assert_same_state(one: dict[str, Any], other: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_state_round_trip(name: str, dtype: torch.dtype) -> None:
     entry = registry.find(name)
-    other = {p.name: (p.low + p.default) / 2 + 0.1 for p in entry.parameters}
+    other: dict[str, Any] = {p.name: (p.low + p.default) / 2 + 0.1 for p in entry.parameters}
     weight = torch.tensor([0.5, 2.0, 1.0, 1.5], dtype=dtype)
-    saved, fresh = entry.make(**{**other, "weight": weight}), make(name, weight=weight.clone())
+    saved, fresh = ready(name, **other, weight=weight), make(name, weight=weight.clone())
     for seed in range(3):
         logits, target = batch(seed)
         saved(logits.to(dtype), target)
@@ -270,7 +275,8 @@ def test_compiled_graph_is_whole_and_equal(name: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_every_loss_predicts_in_the_same_way(name: str) -> None:
     loss, logits = make(name), torch.randn(3, 4)
-    assert loss.temperature == (1 / 1.1 if name in ("penex", "ex_log_penalty") else 1)
+    temperatures = {"penex": 1 / 1.1, "ex_log_penalty": 1 / 1.1, "gce": 1 / (1 - 0.7)}
+    assert loss.temperature == temperatures.get(name, 1)
     expected = torch.softmax(logits / loss.temperature, dim=1)
     torch.testing.assert_close(loss.probabilities(logits), expected)
     torch.testing.assert_close(torch.softmax(loss.rescale(logits), dim=1), expected)
@@ -286,6 +292,8 @@ def test_every_loss_predicts_in_the_same_way(name: str) -> None:
         lambda **o: ConfidencePenaltyLoss(0.0, **o),
         lambda **o: LabelSmoothingLoss(0.0, **o),
         lambda **o: CrossEntropyZLoss(0.0, **o),
+        lambda **o: make("elr", lambda_=0.0, **o),
+        lambda **o: registry.make("elr", **o).eval(),  # nothing is known of these examples
     ],
 )
 def test_zero_is_cross_entropy(loss: Callable[..., nn.Module], soft: bool, weighted: bool) -> None:
@@ -359,6 +367,24 @@ def test_the_log_penalty_at_the_best_shift_is_a_tilted_cross_entropy() -> None:
         assert loss(logits + shift + other, target) > best
 
 
+def rivals_in_loops(u: list[float], p: list[float]) -> dict[str, float]:
+    """The published formulas for each label j that an example may have, weighed by u_j."""
+    classes = range(len(p))
+    found = dict.fromkeys(("brier", "gce", "nce_rce", "elr"), 0.0)
+    near = [min(max(v, 1e-4), 1 - 1e-4) for v in p]
+    memory = [0.7 * 0.0 + (1 - 0.7) * v / sum(near) for v in near]
+    agreement = sum(a * b for a, b in zip(near, memory, strict=True))
+    for y in classes:
+        found["brier"] += u[y] * sum((p[j] - (1.0 if j == y else 0.0)) ** 2 for j in classes)
+        found["gce"] += u[y] * (1 - p[y] ** 0.7) / 0.7
+        normalised = math.log(p[y]) / sum(math.log(p[j]) for j in classes)
+        label = [1.0 if j == y else 1e-4 for j in classes]
+        reverse = -sum(p[j] * math.log(label[j]) for j in classes)
+        found["nce_rce"] += u[y] * (normalised + reverse)
+        found["elr"] += u[y] * (-math.log(p[y]) + 3.0 * math.log(1 - agreement))
+    return found
+
+
 def values_in_loops(
     name: str, logits: Tensor, target: Tensor, weight: list[float], smoothing: float
 ) -> tuple[list[float], float]:
@@ -399,6 +425,7 @@ def values_in_loops(
             "ce_zloss": cross + 0.01 * mass * math.log(se) ** 2,
             "unnormalised": -own + mean_mass / mean_se * mass * se,
             "ex_log_penalty": mild + 0.1 * mass * math.log(se),
+            **rivals_in_loops(u, [math.exp(v) for v in log_p]),
         }
         losses.append(every[name])
     return losses, total
@@ -475,6 +502,10 @@ def test_unnormalised_is_the_limit_of_penex() -> None:
         (lambda: ExponentialLoss(0), "alpha must be a finite number above 0; got 0"),
         (lambda: SquaredPenaltyLoss(-1), "rho must be"),
         (lambda: AugmentedLagrangianLoss(1, 0), "nu must be a finite number above 0"),
+        (lambda: GeneralisedCrossEntropy(1), "q must be.*above 0 and below 1; got 1"),
+        (lambda: GeneralisedCrossEntropy(0), "q must be.*above 0 and below 1; got 0"),
+        (lambda: ActivePassive(a=-1), "a must be"),
+        (lambda: EarlyLearning(beta=1.0), "beta must be.*at least 0 and below 1; got 1"),
         (lambda: FocalLoss(reduction="avg"), "reduction must be one of mean, sum, none; got 'avg'"),
         (lambda: ExponentialLoss()(torch.zeros(2, 1), torch.zeros(2).long()), "two classes; the"),
     ],
@@ -495,6 +526,7 @@ def test_the_registry_has_the_names_of_the_command_line() -> None:
     assert NAMES == [
         "ce", "label_smoothing", "confidence_penalty", "focal", "penex", "ex", "conex_penalty",
         "conex_lagrangian", "conex_hard", "ce_zloss", "unnormalised", "ex_log_penalty",
+        "brier", "gce", "nce_rce", "elr",
     ]  # fmt: skip
     for name, entry in registry.LOSSES.items():
         assert entry.name == name

@@ -11,6 +11,8 @@ import penex
 from penex import functional as F
 from penex import registry
 
+from strategies import make
+
 CLASSES = 5
 
 
@@ -22,7 +24,7 @@ class Plain(nn.Module):
 
 
 CASES: dict[str, Callable[[], nn.Module]] = {
-    **{name: lambda name=name: registry.make(name) for name in registry.LOSSES},  # type: ignore[misc]
+    **{name: lambda name=name: make(name, CLASSES) for name in registry.LOSSES},  # type: ignore[misc]
     "functional": Plain,
     "evaluated": lambda: penex.PENEX().eval(),
     "accumulated": lambda: penex.PENEX(accumulate=3),
@@ -32,7 +34,15 @@ CASES: dict[str, Callable[[], nn.Module]] = {
 }
 SOFT = [("penex", True), ("functional", True)]
 # The others are written in the same way as one of these.
-EXPORTED = ["penex", "functional", "evaluated", "smoothed", "unnormalised", "conex_lagrangian"]
+EXPORTED = [
+    "penex",
+    "functional",
+    "evaluated",
+    "smoothed",
+    "unnormalised",
+    "conex_lagrangian",
+    "elr",
+]
 
 
 def batch(rows: int, soft: bool) -> tuple[Tensor, Tensor]:

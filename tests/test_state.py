@@ -11,7 +11,9 @@ import penex
 from penex import registry
 from penex.conex import AugmentedLagrangianLoss
 
-STATEFUL = {"penex": {"accumulate": 2}, "unnormalised": {}, "conex_lagrangian": {}}
+from strategies import make
+
+STATEFUL = {"penex": {"accumulate": 2}, "unnormalised": {}, "conex_lagrangian": {}, "elr": {}}
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ class Classifier(nn.Module):
     def __init__(self, name: str = "penex") -> None:
         super().__init__()
         self.head = nn.Linear(3, 4)
-        self.loss: Any = registry.make(name, **STATEFUL[name])
+        self.loss: Any = make(name, **STATEFUL[name])
 
     def train_a_batch(self, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)

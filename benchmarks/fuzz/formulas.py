@@ -13,7 +13,10 @@ from penex.lab.engine.learner import AnyLoss
 
 _EXACT = 30.0  # up to there no exponential of a loss is saturated
 _LARGEST = 1e4  # up to there PENEX is finite
-_LOGARITHMS = ("ce", "label_smoothing", "confidence_penalty", "focal", "ce_zloss")
+_LOGARITHMS = (
+    *("ce", "label_smoothing", "confidence_penalty", "focal", "ce_zloss"),
+    *("brier", "gce", "nce_rce", "elr"),
+)
 _PENALISED = {"penex": True, "unnormalised": False}  # with and without alpha
 _SHARE = {torch.float32: 3e-4, torch.float64: 1e-8}
 
@@ -32,6 +35,7 @@ class Formula:
         self._name, self._arguments = name, arguments
         # rho, or lambda, of a loss that has one
         self._before = (arguments["rho"] or 0.0) if name in _PENALISED else 0.0
+        self._memory: Tensor | float = 0.0  # of a loss that has one, of the batch's positions
 
     def check(
         self, loss: AnyLoss, made: Setting, batch: tuple[Tensor, Tensor], found: Step, where: str
@@ -64,6 +68,8 @@ class Formula:
             if after is not None and not math.isclose(state, after, rel_tol=1e-4):
                 raise Finding("silent difference", f"the state is {state}, not {after}; {where}")
         self._before = self._state(loss)
+        if self._name == "elr":
+            self._memory = loss.memory.double().clone()  # type: ignore[operator]
 
     def _is_exact(self, given: oracle.Terms, made: Setting) -> bool:
         """Whether the formula in float64 is what a loss in its precision must say."""
@@ -94,6 +100,9 @@ class Formula:
             return oracle.penalised(given, target, options, numbers, self._before, training)
         numbers = {**self._arguments}
         after = None
+        if self._name == "elr":
+            t = self._memory[: len(given.f)] if isinstance(self._memory, Tensor) else self._memory
+            numbers["t"] = oracle.remembered(given, t, numbers["beta"]) if training else t
         if self._name == "conex_lagrangian":
             numbers["lambda_"] = self._before
             step = numbers["rho"] / numbers["nu"] * float(oracle.violation(given)[1].detach())

@@ -42,6 +42,8 @@ class Losses:
         if made.classes < 2 and (name == "ex" or name.startswith("conex")):
             made.classes = 2
             made.options["weight"] = None
+        if name == "nce_rce" and made.options["label_smoothing"] == 1:
+            made.options["label_smoothing"] = 0.5  # it is constant there: a gradient of rounding
         base = Twin("plain", _make(name, arguments, made))
         twins = [Twin(way, _make(name, arguments, made, way)) for way in _ways(chance, name)]
         follow = Formula(name, arguments)
@@ -99,7 +101,7 @@ class Twin:
             loss = self.loss = _reloaded(self.loss)
             call = loss.train(training)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.way == "autocast"):
-            value = call(given, target, **loss.asked(torch.arange(max(1, logits.shape[0]))))
+            value = call(given, target, **loss.asked(_numbers(logits)))
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
         return value.detach(), gradient
 
@@ -150,6 +152,12 @@ def _make(name: str, arguments: dict[str, Any], made: batches.Setting, way: str 
     return loss
 
 
+def _numbers(logits: Tensor) -> Tensor:
+    """The numbers of a batch's positions, in the shape of class indices."""
+    shape = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else torch.Size()
+    return torch.arange(shape.numel()).view(shape)
+
+
 def _verdict(
     chance: random.Random, name: str, arguments: dict[str, Any], made: batches.Setting
 ) -> Ending:
@@ -165,10 +173,11 @@ def _verdict(
     if name == "label_smoothing" and not 0 <= made.options["label_smoothing"] <= 1:
         return "harmless"  # it has another word for it
     loss = _make(name, arguments, made)
+    loss.remember(64, logits.shape[min(1, logits.dim() - 1)] if logits.dim() else 1)
     if name == "label_smoothing":
         loss.epsilon = made.options["label_smoothing"]
     try:
-        value = loss(logits, target, **loss.asked(torch.arange(max(1, logits.shape[:1].numel()))))
+        value = loss(logits, target, **loss.asked(_numbers(logits)))
     except Exception as error:
         ours = error
     where = f"{name} {made}, {logits.dtype} {tuple(logits.shape)}, {target.dtype} {target!r}"

@@ -118,6 +118,41 @@ def _squared(batch: Terms, a: Numbers) -> Tensor:
     return _ex(batch, {}) + (rho / 2 * mean + lambda_) * h2
 
 
+def _brier(batch: Terms, a: Numbers) -> Tensor:
+    p = _log_p(batch).exp()
+    miss = p.unsqueeze(1) - torch.eye(p.shape[1], dtype=p.dtype)  # position, label, class
+    return (batch.u * miss.square().sum(2)).sum(1)
+
+
+def _gce(batch: Terms, a: Numbers) -> Tensor:
+    return batch.expect(lambda v: -torch.expm1(a["q"] * v) / a["q"], _log_p(batch))
+
+
+def _nce_rce(batch: Terms, a: Numbers) -> Tensor:
+    log_p = _log_p(batch)
+    every = log_p.masked_fill(log_p == -math.inf, 0.0).sum(1)
+    # A class alone has 0 / 0; of two or more the sum is -2 log 2 at most.
+    normalised = batch.expect(lambda v: v, log_p) / every.clamp(max=-1.0)
+    reverse = math.log(1e-4) * batch.expect(torch.expm1, log_p)
+    return float(a["a"]) * normalised + float(a.get("b", 1.0)) * reverse
+
+
+def _near(batch: Terms) -> Tensor:
+    return _log_p(batch).exp().clamp(1e-4, 1 - 1e-4)
+
+
+def remembered(batch: Terms, t: Tensor | float, beta: float) -> Tensor:
+    """ELR's memory of the positions after a batch, from what it was."""
+    near = _near(batch).detach()
+    moved = beta * t + (1 - beta) * near / near.sum(1, keepdim=True)
+    return torch.where(batch.mass[:, None] > 0, moved, t)
+
+
+def _elr(batch: Terms, a: Numbers) -> Tensor:
+    agreement: Tensor = (_near(batch) * a["t"]).sum(1)
+    return _cross_entropy(batch) + float(a["lambda_"]) * batch.mass * (1 - agreement).log()
+
+
 # The loss of each position, by the arguments of the loss (and lambda, where it has moved).
 VALUES: dict[str, Callable[[Terms, Numbers], Tensor]] = {
     "ce": lambda b, a: _cross_entropy(b),
@@ -130,6 +165,10 @@ VALUES: dict[str, Callable[[Terms, Numbers], Tensor]] = {
     "conex_lagrangian": _squared,
     "ce_zloss": lambda b, a: _cross_entropy(b) + a["lambda_"] * b.mass * _log_se(b).square(),
     "ex_log_penalty": lambda b, a: _ex(b, a) + (a.get("rho") or a["alpha"]) * b.mass * _log_se(b),
+    "brier": _brier,
+    "gce": _gce,
+    "nce_rce": _nce_rce,
+    "elr": _elr,
 }
 
 

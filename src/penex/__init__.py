@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-__all__ = ["PENEX", "baselines", "conex", "extras", "functional", "metrics", "registry", "theory"]
+__all__ = [
+    "PENEX",
+    "baselines",
+    "conex",
+    "extras",
+    "functional",
+    "metrics",
+    "registry",
+    "rivals",
+    "theory",
+]
 
 if TYPE_CHECKING:
     from penex import baselines as baselines
@@ -13,6 +23,7 @@ if TYPE_CHECKING:
     from penex import functional as functional
     from penex import metrics as metrics
     from penex import registry as registry
+    from penex import rivals as rivals
     from penex import theory as theory
     from penex.loss import PENEX as PENEX
 else:

@@ -27,12 +27,14 @@ class Legal(NamedTuple):
         low: the smallest.
         high: the largest.
         above: True if low itself is too small.
+        below: True if high itself is too large.
         optional: True if it may be None.
     """
 
     low: float = 0.0
     high: float = math.inf
     above: bool = False
+    below: bool = False
     optional: bool = False
 
     def checked(self, name: str, value: float | None) -> float | None:
@@ -48,10 +50,11 @@ class Legal(NamedTuple):
         except (TypeError, ValueError):
             number = math.nan
         too_small = number <= self.low if self.above else number < self.low
-        if too_small or number > self.high or not math.isfinite(number):
+        too_large = number >= self.high if self.below else number > self.high
+        if too_small or too_large or not math.isfinite(number):
             bounds = f"{'above' if self.above else 'of at least'} {self.low:g}"
             if self.high < math.inf:
-                bounds += f" and at most {self.high:g}"
+                bounds += f" and {'below' if self.below else 'at most'} {self.high:g}"
             raise ValueError(f"{name} must be a finite number {bounds}; got {value!r}.")
         return number
 
@@ -102,7 +105,7 @@ class Trained:
     """What a loss may ask of whoever trains with it: which examples a batch has.
 
     A loss that keeps something of each example says `wants_index`; its forward then takes the
-    examples' numbers as ``index``.
+    examples' numbers as ``index``, in the shape of class indices.
     """
 
     wants_index: ClassVar[bool] = False

@@ -23,6 +23,7 @@ from penex.baselines import (
 from penex.conex import AugmentedLagrangianLoss, ExponentialLoss, SquaredPenaltyLoss
 from penex.extras import CrossEntropyZLoss, LogPenaltyLoss, UnnormalisedLoss
 from penex.loss import PENEX
+from penex.rivals import ActivePassive, Brier, EarlyLearning, GeneralisedCrossEntropy
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Parameter:
     Attributes:
         name: the argument of the loss.
         default: the value without tuning.
-        low: the lower edge of the search, the paper's (1e-5 for an alpha that must be above 0).
+        low: the lower edge of the search, the paper's (1e-5 for an alpha that must be above 0); of
+            a loss that the paper does not have, ours.
         high: the upper edge of the search, the paper's for images (for text it lets alpha go up
             to 3).
         meaning: what it does, in words.
@@ -57,7 +59,7 @@ class Entry:
         make: the class.
         meaning: the loss in words.
         parameters: what it is tuned by, if anything.
-        ours: True for a loss that is not the paper's, to be marked wherever it appears.
+        ours: True for a loss that no paper has, to be marked wherever it appears.
         zero_sum_head: True if the model must end in `penex.conex.ZeroSumHead`.
         introduced: arguments that came after the first records of this loss, each with the value
             that is as if it were not there: runs with that value keep their names on disk.
@@ -160,6 +162,33 @@ _ENTRIES = (
         "the exponential loss with a penalty on the logarithm of the sum of exponentials",
         (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
         ours=True,
+    ),
+    Entry("brier", "Brier", Brier, "the squared distance of the probabilities from the label"),
+    Entry(
+        "gce",
+        "GCE",
+        GeneralisedCrossEntropy,
+        "between cross-entropy and the mean absolute error",
+        (Parameter("q", 0.7, 0.05, 0.95, "how far it is from cross-entropy"),),
+    ),
+    Entry(
+        "nce_rce",
+        "NCE + RCE",
+        ActivePassive,
+        "cross-entropy over that of all classes, and the absolute error",
+        (  # b stays 1: it is the ratio that matters, 1 and 100 in the published values
+            Parameter("a", 1.0, 0.1, 100.0, "the weight of the normalised cross-entropy", log=True),
+        ),
+    ),
+    Entry(
+        "elr",
+        "ELR",
+        EarlyLearning,
+        "cross-entropy held to what the model said of each example before",
+        (
+            Parameter("lambda_", 3.0, 0.0, 10.0, "the weight of the penalty"),
+            Parameter("beta", 0.7, 0.0, 0.99, "how slowly the memory moves"),
+        ),
     ),
 )
 

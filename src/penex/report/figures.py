@@ -14,10 +14,11 @@ from penex.report import series
 from penex.report.drawing import Bar, Dot, Line, Panel
 from penex.report.results import Results
 
-# Safe for colour-blind readers (Okabe and Ito's palette and two greys); the same everywhere.
+# Safe for colour-blind readers (Okabe and Ito's palette, two greys, then Tol's for the rest); the
+# same everywhere.
 _PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D1F", "#F0C419",
-    "#000000", "#7F7F7F", "#5B4A9E", "#8A1C1C",
+    "#000000", "#7F7F7F", "#5B4A9E", "#8A1C1C", "#117733", "#44AA99", "#CC6677", "#882255",
 )  # fmt: skip
 _COLOURS = dict(zip(registry.LOSSES, itertools.cycle(_PALETTE), strict=False))
 _GREY = "#7F7F7F"

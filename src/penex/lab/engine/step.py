@@ -43,7 +43,8 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
         values.append(value.detach())
         largest.append(logits.detach().abs().amax() if logits.numel() else logits.new_zeros(()))
     for _ in micros[last + 1 :]:  # a loss that counts micro-batches must see the empty ones too
-        learner.loss(logits.detach()[:0], data.train.targets[:0])
+        none = index[:0]
+        learner.loss(logits.detach()[:0], data.train.targets[none], **learner.loss.asked(none))
     norm = optimizers.clip_(learner.grad, learner.recipe.clip)
     factors = learner.optimizer.factors(rate, learner.count)
     learner.optimizer.update(learner.theta, learner.grad, learner.slots, factors)
