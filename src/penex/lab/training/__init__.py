@@ -275,13 +275,18 @@ def judged(logits: dict[str, Tensor], data: Data, temperature: float) -> Json | 
     """
     if not all(bool(some.isfinite().all()) for some in logits.values()):
         return None
+
+    def scored(name: str, temperature: float) -> metrics.Scores:
+        part = _parts(data)[name]
+        return metrics.scores(logits[name], part.targets, temperature=temperature, votes=part.votes)
+
     results: Json = {}
-    for name, part in _parts(data).items():
-        scores = metrics.scores(logits[name], part.targets, temperature=temperature)
+    for name in _parts(data):
+        scores = scored(name, temperature)
         results[name] = numbers(metrics.summary(scores))
         results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))
     fitted = float(fit_temperature(logits["validation"], data.val.targets))
-    scores = metrics.scores(logits["test"], data.test.targets, temperature=fitted)
+    scores = scored("test", fitted)
     results["calibrated"] = {
         "temperature": fitted,
         "test": numbers(metrics.summary(scores)),
