@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from penex import metrics
 from penex.lab import tasks
 from penex.lab.data import people
 from penex.lab.data.split import split
-from penex.lab.ground.errors import LabError
+from penex.lab.ground.errors import LabError, RecordError
+from penex.lab.records import Record
 from penex.lab.training import Place, compare
 from penex.paper.standins import write_stand_ins
 from penex.report import page, results, tables
@@ -289,3 +291,60 @@ def test_votes_that_come_later_leave_what_is_done(root: Path, tmp_path: Path) ->
     write_votes(root)
     after = compared(root, tmp_path / "out")
     assert [row.done for row in after.rows] == [row.done for row in before.rows]
+
+
+# A record is of its data.
+
+
+def other_order(root: Path) -> None:
+    folder = root / "cifar-10-batches-py"
+    names = folder / "data_batch_1", folder / "data_batch_2"
+    first, second = (name.read_bytes() for name in names)
+    names[0].write_bytes(second)
+    names[1].write_bytes(first)
+
+
+def other_labels(root: Path) -> None:
+    labels = some_labels("cifar10n_worse")
+    as_npz(root, "cifar10n_worse", {**labels, "worse_label": labels["aggre_label"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "name"), [(other_order, "data_batch_1"), (other_labels, "worse_label")]
+)
+def test_a_record_of_other_data_is_not_taken_for_this_run(
+    root: Path,
+    change: Callable[[Path], None],
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    as_npz(root, "cifar10n_worse", some_labels("cifar10n_worse"))
+    command = ("train", "cifar10n_worse", *TINY[:-4], "--train-size", "40", "--device", "cpu",
+               "--data", root, "--out", root / "out")  # fmt: skip
+    run(*command)
+    (folder,) = (root / "out").glob("*/*/*/*")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    change(root)
+    capsys.readouterr()
+    run(*command, code=2)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert str(folder) in said
+    facts = Record(folder).environment()["data"]
+    assert (facts["labels"] | facts["md5"])[name] in said
+    facts = tasks.find("cifar10n_worse").collect(root).facts
+    assert (facts["labels"] | facts["md5"])[name] in said
+    run("compare", *command[1:2], "--losses", *command[3:4], *command[4:], "--seeds", "1", code=2)
+    assert str(folder) in capsys.readouterr().err.splitlines()[-1]
+    assert not (root / "out" / "cifar10n_worse" / "comparison.json").exists()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    shutil.rmtree(root / "cifar-10-batches-py")
+    run(*command)  # without the data, what is done is done
+
+
+def test_a_begun_run_goes_on_with_its_data_alone(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.begin({"format": 1}, {"torch": "1", "data": {"sha256": "a" * 64}})
+    record.begin({"format": 1}, {"torch": "2", "data": {"sha256": "a" * 64, "votes": {}}})
+    with pytest.raises(RecordError, match=f"is {'b' * 64} now and was {'a' * 64} then"):
+        record.begin({"format": 1}, {"torch": "1", "data": {"sha256": "b" * 64}})
+    assert record.environment()["data"] == {"sha256": "a" * 64}
