@@ -152,12 +152,13 @@ def test_bootstrap_is_a_function_of_its_seed() -> None:
 
 def test_bootstrap_is_the_deviation_of_resampled_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """One resample after another, as the docstring says it, however many are drawn at once."""
-    cached = metrics.scores(*sample(7, n=150), temperature=0.8)
+    logits, target = sample(7, n=150)
+    cached = metrics.scores(logits, target, temperature=0.8, votes=logits.detach().exp())
     generator = torch.Generator().manual_seed(3)
     drawn: dict[str, list[Tensor]] = {}
     for _ in range(25):
         index = torch.randint(150, (150,), generator=generator)
-        resampled = metrics.Scores(*(score[index] for score in cached))
+        resampled = metrics.Scores(*(x[index] for x in cached if x is not None))
         for name, value in metrics.summary(resampled).items():
             drawn.setdefault(name, []).append(value)
     for at_once in (1, 7 * 600, 10**6):

@@ -200,7 +200,7 @@ def test_medmnist_files_give_the_known_arrays(tmp_path: Path) -> None:
 
 def test_the_catalogue_is_complete() -> None:
     sets = catalogue.official()
-    assert len(sets) == 3 + 12 * 4
+    assert len(sets) == 6 + 12 * 4
     assert sets["cifar10"].md5 == "c58f30108f718f92721af3b95e74349a"
     assert sets["pathmnist"].md5 == "a8b06965200029087d5bd730944a56c1"
     assert all(len(entry.md5 or "0" * 32) == 32 for entry in sets.values())

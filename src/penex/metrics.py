@@ -5,6 +5,7 @@ the loss the model was trained with (``loss.temperature``): probabilities are
 softmax(logits / temperature). A row of logits with a NaN makes a metric NaN, never a number.
 
 `METRICS` names what runs record and reports show; `register` adds to it, and all of them follow.
+`VOTED` names what is recorded besides, of a test set for which people voted.
 """
 
 from collections.abc import Callable
@@ -20,29 +21,52 @@ _AT_ONCE = 2**22  # scores that are resampled together: those of 100 times 10000
 
 
 class Scores(NamedTuple):
-    """What every metric is a function of: four numbers for each example.
+    """What every metric is a function of: four numbers for each example, five if people voted.
 
     Attributes:
         correct: 1 where the top class is the target, else 0.
         nll: the negative log-likelihood of the target.
         brier: the squared distance of the probabilities from the one-hot target.
         confidence: the probability of the top class.
+        human: the cross-entropy of the probabilities to people's votes; None without votes.
     """
 
     correct: Tensor
     nll: Tensor
     brier: Tensor
     confidence: Tensor
+    human: Tensor | None = None
 
 
-def scores(logits: Tensor, target: Tensor, *, temperature: float = 1.0) -> Scores:
+def scores(
+    logits: Tensor, target: Tensor, *, temperature: float = 1.0, votes: Tensor | None = None
+) -> Scores:
     """The scores of each example, at least in float32.
+
+    Args:
+        logits: (N, C), as the model gave them.
+        target: class indices, (N).
+        temperature: of the loss the model was trained with.
+        votes: how many people chose each class, (N, C), if they were asked.
 
     >>> scores(torch.zeros(1, 2), torch.tensor([0])).brier
     tensor([0.5000])
     """
     _check(logits, target, temperature)
-    return scores_side_by_side(logits, target, temperature)
+    found = scores_side_by_side(logits, target, temperature)
+    if votes is None:
+        return found
+    _check_votes(logits, votes)
+    return found._replace(human=_human(logits, votes, temperature))
+
+
+def _human(logits: Tensor, votes: Tensor, temperature: float) -> Tensor:
+    """-sum_j q_j log P(j | x) for the shares q of the votes; a class without votes adds nothing."""
+    logits = logits.detach().to(targets.statistics_dtype(logits)) / temperature
+    log_p = torch.log_softmax(logits, dim=-1)
+    votes = votes.to(log_p.device, log_p.dtype)
+    q = votes / votes.sum(dim=-1, keepdim=True)
+    return -(q * log_p.masked_fill(q == 0, 0.0)).sum(dim=-1)
 
 
 def scores_side_by_side(logits: Tensor, target: Tensor, temperature: float | Tensor) -> Scores:
@@ -83,6 +107,27 @@ def cross_entropy(logits: Tensor, target: Tensor, *, temperature: float = 1.0) -
     tensor(0.6931)
     """
     return scores(logits, target, temperature=temperature).nll.mean()
+
+
+def human_cross_entropy(logits: Tensor, votes: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """The cross-entropy to the shares of people's votes, -E[sum_j q_j log P(j | x)].
+
+    It is lowest where the model doubts as much as people do: q itself scores q's entropy.
+
+    Args:
+        logits: (N, C), as the model gave them.
+        votes: how many people chose each class, or their shares, (N, C).
+        temperature: of the loss the model was trained with.
+
+    >>> votes = torch.tensor([[3.0, 1.0]])
+    >>> human_cross_entropy(votes.log(), votes)
+    tensor(0.5623)
+    """
+    _check_votes(logits, votes)
+    target = votes.argmax(dim=-1)  # any will do: this metric does not look at it
+    found = scores(logits, target, temperature=temperature, votes=votes).human
+    assert found is not None
+    return found.mean()
 
 
 def brier(logits: Tensor, target: Tensor, *, temperature: float = 1.0) -> Tensor:
@@ -165,7 +210,7 @@ def bootstrap_scores(cached: Scores, *, resamples: int = 100, seed: int = 0) -> 
     if resamples < 2:
         raise ValueError(f"A spread needs at least 2 resamples; got {resamples}.")
     generator = torch.Generator().manual_seed(seed)
-    table = torch.stack(cached)
+    table = torch.stack([column for column in cached if column is not None])
     n = table.shape[1]
     drawn = []
     at_once = max(1, _AT_ONCE // table.numel())
@@ -182,7 +227,8 @@ def summary(cached: Scores) -> dict[str, Tensor]:
     >>> summary(scores(torch.zeros(1, 2), torch.tensor([0])))["accuracy"]
     tensor(1.)
     """
-    return {name: metric.of(cached).to(cached.nll.dtype) for name, metric in METRICS.items()}
+    found = METRICS if cached.human is None else METRICS | VOTED
+    return {name: metric.of(cached).to(cached.nll.dtype) for name, metric in found.items()}
 
 
 def _gaps(cached: Scores, batch_size: int, bins: int) -> Tensor:
@@ -273,6 +319,23 @@ register(Metric("cross_entropy", "cross-entropy", lambda s: s.nll.mean(dim=-1)))
 register(Metric("brier", "Brier", lambda s: s.brier.mean(dim=-1)))
 register(Metric("ece", "ECE", _ece))
 register(Metric("ece_per_batch", "ECE per batch", _ece_per_batch, drawn=False))
+
+
+def _mean_human(cached: Scores) -> Tensor:
+    assert cached.human is not None
+    return cached.human.mean(dim=-1)
+
+
+_HUMAN = Metric("human_cross_entropy", "human cross-entropy", _mean_human, drawn=False)
+VOTED: dict[str, Metric] = {_HUMAN.name: _HUMAN}
+
+
+def _check_votes(logits: Tensor, votes: Tensor) -> None:
+    if votes.shape != logits.shape or not bool((votes >= 0).all() & (votes.sum(-1) > 0).all()):
+        raise ValueError(
+            f"Votes are a number of at least 0 for each class, of shape {tuple(logits.shape)}, and "
+            f"one or more for each example; got {votes.dtype} of shape {tuple(votes.shape)}."
+        )
 
 
 def _check(logits: Tensor, target: Tensor, temperature: float) -> None:

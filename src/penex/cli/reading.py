@@ -77,9 +77,12 @@ def _get(name: str, root: Path) -> None:
 
 
 def _check(path: Path, image_size: int | None, label_column: str | None, allow_large: bool) -> None:
-    from penex.lab.data import bbc
+    from penex.lab.data import bbc, people
     from penex.lab.data.split import split
 
+    if path.is_file() and people.is_people(path):
+        _check_people(path)
+        return
     folder = path / "bbc" if bbc.is_bbc(path / "bbc") else path
     if folder.is_dir() and bbc.is_bbc(folder):
         _check_texts(folder)
@@ -125,6 +128,29 @@ def _check_texts(folder: Path) -> None:
         print(f"  {visible(label):30} {found.labels.count(label)}")
     if found.copies:
         print(f"- {found.copies} articles are exact copies of others, and left out.")
+
+
+def _check_people(path: Path) -> None:
+    from penex.lab.data import people
+
+    if people.has_votes(path):
+        counts = people.read_votes(path)
+        votes = counts.sum(axis=1)
+        images, classes = counts.shape
+        print(
+            f"{visible(str(path))}: {votes.min():g} to {votes.max():g} votes for each of "
+            f"{images:,} test images, {classes} classes"
+        )
+        return
+    found = people.read(path)
+    if people.CLEAN not in found:
+        raise LabError(f"{path} has no {people.CLEAN}; it has {', '.join(found) or 'no labels'}.")
+    print(f"{visible(str(path))}: labels of {len(found[people.CLEAN]):,} training images")
+    for name, labels in found.items():
+        clean = found.get("clean_coarse_label" if "coarse" in name else people.CLEAN)
+        alike = clean is not None and len(labels) == len(clean)
+        wrong = f"{(labels != clean).mean():.1%} wrong" if alike else f"{len(labels):,} labels"
+        print(f"  {visible(name):30} {wrong}")
 
 
 def _print_counts(collection: "Collection") -> None:

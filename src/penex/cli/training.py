@@ -143,7 +143,7 @@ def train(
             for name, value in done.get(part, {}).items():
                 spread = done[f"{part}_spread"][name]
                 shown = "not finite" if None in (value, spread) else f"{value:.4f} [{spread:.4f}]"
-                print(f"{part:10} {name:14} {shown}")
+                print(f"{part:10} {name:19} {shown}")
         print(f"Record: {record.folder}")
 
 

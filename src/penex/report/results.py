@@ -14,6 +14,7 @@ from penex.lab.records.reading import FORMAT
 from penex.lab.records.scores import scores_of
 from penex.lab.records.sealing import is_as_sealed
 from penex.lab.records.views import VIEWS, View
+from penex.metrics import METRICS, VOTED, Metric
 from penex.report.plain import publishable
 from penex.report.reading import Finished, read
 
@@ -165,6 +166,14 @@ class Results:
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""
         return [row for row in self.rows if row.train_size == train_size]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """What there is of the test sets: people's votes only where a run was held to them."""
+        held = {
+            name for row in self.rows for one in row.done.values() for name in one.get("test", {})
+        }
+        return [*METRICS.values(), *(metric for name, metric in VOTED.items() if name in held)]
 
     @property
     def damaged(self) -> list[str]:

@@ -6,7 +6,7 @@ import io
 import math
 
 from penex.lab.ground.sentences import count
-from penex.metrics import METRICS, Metric
+from penex.metrics import METRICS, VOTED, Metric
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread, verdict
@@ -25,7 +25,7 @@ def cell(row: Row, metric: Metric) -> str:
 
 def winners(rows: list[Row]) -> set[tuple[str, str]]:
     """(label, metric) of every cell that is best beyond luck."""
-    found = [verdict(rows, metric) for metric in METRICS.values()]
+    found = [verdict(rows, metric) for metric in (METRICS | VOTED).values()]
     return {(v.leader.label, v.metric.name) for v in found if v is not None and v.clear}
 
 
@@ -64,7 +64,7 @@ def caption(results: Results, size: int) -> str:
 def markdown(results: Results) -> str:
     """The table, its sentences and its command as Markdown; bold is best beyond luck."""
     parts = []
-    heads = [f"{m.title} {'↑' if m.higher else '↓'}" for m in METRICS.values()]
+    heads = [f"{m.title} {'↑' if m.higher else '↓'}" for m in results.metrics]
     for size in results.train_sizes:
         rows = results.at(size)
         bold = winners(rows)
@@ -75,7 +75,7 @@ def markdown(results: Results) -> str:
         for row in rows:
             cells = [
                 f"**{cell(row, m)}**" if (row.label, m.name) in bold else cell(row, m)
-                for m in METRICS.values()
+                for m in results.metrics
             ]
             lines.append(f"| {_escaped(name(row))} | {' | '.join(cells)} |")
         parts.append(f"**{_escaped(caption(results, size))}**\n\n" + "\n".join(lines))
@@ -99,7 +99,9 @@ def as_csv(results: Results) -> str:
         start = [csv_text(results.task), csv_text(row.label), row.train_size]
         for seed, done in row.done.items():
             for part in ("validation", "test"):
-                for name in METRICS:
+                for name in (m.name for m in results.metrics):
+                    if name in VOTED and name not in done.get(part, {}):
+                        continue
                     value = done.get(part, {}).get(name)
                     spread = done.get(f"{part}_spread", {}).get(name)
                     writer.writerow([*start, seed, done["status"], part, name, value, spread])
@@ -109,19 +111,19 @@ def as_csv(results: Results) -> str:
 def latex(results: Results) -> str:
     """The table for a paper that loads booktabs."""
     parts = []
-    heads = " & ".join(f"{latex_text(m.title)} {_ARROWS[m.higher]}" for m in METRICS.values())
+    heads = " & ".join(f"{latex_text(m.title)} {_ARROWS[m.higher]}" for m in results.metrics)
     for size in results.train_sizes:
         rows = results.at(size)
         bold = winners(rows)
         lines = [
             f"% {caption(results, size)}",
-            f"\\begin{{tabular}}{{l{'c' * len(METRICS)}}}",
+            f"\\begin{{tabular}}{{l{'c' * len(results.metrics)}}}",
             "\\toprule",
             f"Loss & {heads} \\\\",
             "\\midrule",
         ]
         for row in rows:
-            best = ((m, (row.label, m.name) in bold) for m in METRICS.values())
+            best = ((m, (row.label, m.name) in bold) for m in results.metrics)
             cells = [latex_cell(cell(row, m), won) for m, won in best]
             lines.append(f"{latex_text(name(row))} & {' & '.join(cells)} \\\\")
         parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))

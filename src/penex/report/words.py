@@ -74,7 +74,7 @@ def caveats(results: Results) -> list[str]:
     said += [
         f"{row.title}: {metric.title} is not finite for some seed, so it has no mean."
         for row in results.rows
-        for metric in METRICS.values()
+        for metric in results.metrics
         if row.broken(metric.name)
     ]
     said += origins(results)

@@ -19,10 +19,12 @@ class Examples(NamedTuple):
     Attributes:
         inputs: (N, ...), uint8 or floating point.
         targets: class indices, (N).
+        votes: how many people chose each class, (N, C), if they were asked; for testing alone.
     """
 
     inputs: Tensor
     targets: Tensor
+    votes: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,11 @@ class Collection:
             return (inputs.float() if narrow else inputs).to(device)
 
         moved = {
-            name: Examples(there(part.inputs), part.targets.to(device))
+            name: Examples(
+                there(part.inputs),
+                part.targets.to(device),
+                None if part.votes is None else part.votes.to(device),
+            )
             for name, part in self.parts.items()
         }
         return replace(self, **moved)  # type: ignore[arg-type]
@@ -82,11 +88,13 @@ class Part:
         inputs: all inputs, as they were read.
         index: the rows of this part.
         targets: the class index of each of them.
+        votes: how many people chose each class for each of them, if they were asked.
     """
 
     inputs: Tensor
     index: Tensor
     targets: Tensor
+    votes: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.index)

@@ -42,6 +42,8 @@ class Official:
     members: dict[str, str] = field(default_factory=dict)
 
 
+_NOISY = "https://github.com/UCSC-REAL/cifar-10-100n/raw/49df7d8a69e355470c77c1c2f2424916325a394b"
+_VOTED = "https://github.com/jcpeterson/cifar-10h/raw/48da312b193b82e6939ec20f23d1f09cbdd849c8"
 _CIFAR_LICENCE = "none stated (Krizhevsky, 2009); the paper says MIT"
 _FIXED = (
     Official(
@@ -85,6 +87,33 @@ _FIXED = (
         "texts copyright BBC, for research and no commerce; the paper says Apache 2.0",
         None,
         "bbc",
+    ),
+    Official(
+        "cifar10n",
+        "CIFAR-10N: labels that people gave to CIFAR-10's 50,000 training images",
+        f"{_NOISY}/data/CIFAR-10_human.pt",
+        "CIFAR-10_human.pt",
+        "96644db5574813cae939af5f7f2a0aec",
+        "CC BY-NC 4.0",
+        2_401_007,
+    ),
+    Official(
+        "cifar100n",
+        "CIFAR-100N: labels that people gave to CIFAR-100's 50,000 training images",
+        f"{_NOISY}/data/CIFAR-100_human.pt",
+        "CIFAR-100_human.pt",
+        "a67b45c1d7992051865b5c755bd68bb1",
+        "CC BY-NC 4.0",
+        1_000_959,
+    ),
+    Official(
+        "cifar10h",
+        "CIFAR-10H: some 50 people's votes for each of CIFAR-10's 10,000 test images",
+        f"{_VOTED}/data/cifar10h-counts.npy",
+        "cifar10h-counts.npy",
+        "f1284b6fba48a67d3db69bbafb5685ad",
+        "CC BY-NC-SA 4.0",
+        800_128,
     ),
 )
 

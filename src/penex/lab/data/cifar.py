@@ -1,69 +1,16 @@
 """CIFAR-10 and CIFAR-100 as their official Python files: pickles, read without running code."""
 
-import io
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from penex.lab.data import Collection, Examples
+from penex.lab.data import Collection, Examples, pickles
 from penex.lab.data.catalogue import checksum_note
 from penex.lab.ground.errors import LabError
 
-
-class _Stored:
-    """What stands for numpy's types while a pickle is read: it keeps what it is given, as data.
-
-    numpy's own dtype can be told to take bytes for pointers, so it never sees the pickle.
-    """
-
-    def __init__(self, *given: Any) -> None:
-        self.given = given
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"it encodes bytes as {encoding}")
-    return text.encode("latin-1")
-
-
-# All that a pickled array of numbers names, in any version of numpy and Python.
-_STAND_INS: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): _Stored,
-    ("numpy", "dtype"): _Stored,
-    ("numpy.core.multiarray", "_reconstruct"): _Stored,
-    ("numpy._core.multiarray", "_reconstruct"): _Stored,
-    ("_codecs", "encode"): _encode,
-    ("__builtin__", "bytes"): bytes,
-}
-
 _TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-
-
-class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it would call {module}.{name}, which no data set needs")
-        return _STAND_INS[module, name]
-
-
-def _bytes_of(stored: Any) -> np.ndarray[Any, Any] | None:
-    """The array of bytes that a pickle describes; None if it describes anything else."""
-    try:
-        _, shape, kind, fortran, content = stored.state
-        plain = kind.given[0] in ("u1", "|u1") and not fortran and isinstance(content, bytes | str)
-        if not plain or not all(isinstance(n, int) for n in shape):
-            return None
-        raw = content if isinstance(content, bytes) else content.encode("latin-1")
-        return np.frombuffer(raw, np.uint8).reshape(shape).copy()
-    except (AttributeError, TypeError, ValueError, IndexError):
-        return None
 
 
 def _remedy(path: Path) -> str:
@@ -80,7 +27,7 @@ def _remedy(path: Path) -> str:
 def unpickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle of arrays, lists, numbers and text; anything else is refused."""
     try:
-        value = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+        value = pickles.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise LabError(f"{path} is missing: the data set is not complete.") from error
     except OSError:
@@ -98,7 +45,7 @@ def _images(paths: list[Path], label: str) -> Examples:
     images, labels = [], []
     for path in paths:
         content = unpickle(path)
-        data, targets = _bytes_of(content.get("data")), content.get(label)
+        data, targets = pickles.array_of(content.get("data"), ["u1"]), content.get(label)
         if (
             data is None
             or data.ndim != 2

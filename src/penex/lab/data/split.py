@@ -101,4 +101,4 @@ def _part(examples: Examples, index: Tensor) -> Part:
 def whole(examples: Examples) -> Part:
     """All examples as a part."""
     index = torch.arange(len(examples.targets), device=examples.targets.device)
-    return Part(examples.inputs, index, examples.targets)
+    return Part(examples.inputs, index, examples.targets, examples.votes)

@@ -29,7 +29,8 @@ def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
 
 def scores_of(learner: Learner, logits: Tensor, part: Part) -> metrics.Scores:
     """The scores of each example at the temperature of the loss."""
-    return metrics.scores(logits, part.targets, temperature=learner.loss.temperature)
+    temperature = learner.loss.temperature
+    return metrics.scores(logits, part.targets, temperature=temperature, votes=part.votes)
 
 
 def numbers(values: dict[str, Tensor]) -> dict[str, float]:

@@ -123,6 +123,7 @@ class Record(Reading):
         if not path.exists():
             files.write_json(path, sealed(environment))
             return
+        self.check_data(environment.get("data"))
         first = self.environment()
         later = first.pop("resumed_in", [])
         if not isinstance(later, list):

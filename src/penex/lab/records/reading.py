@@ -29,6 +29,8 @@ _MARK = {CALIBRATED: "temperature", BEST: "epoch"}
 
 _LARGEST = 1e30  # of a metric: what is beyond it was not measured
 
+_CHECKSUMS = ("md5", "sha256", "labels")  # among facts about data: of what a model learns from
+
 
 class Reading:
     """The folder of one run, as it is read: there, or in its task's archive.
@@ -66,6 +68,26 @@ class Reading:
             raise self._damaged(ENVIRONMENT, "it was changed")
         found.pop("seal", None)
         return found
+
+    def check_data(self, facts: Json | None) -> None:
+        """A RecordError if the run was trained, or begun, on data with other checksums.
+
+        Args:
+            facts: about the data as they are now; None if there are none.
+        """
+        found = self.environment().get("data")
+        known = found if isinstance(found, dict) else {}
+        for kind in _CHECKSUMS:
+            then, now = _by_name(known.get(kind)), _by_name((facts or {}).get(kind))
+            if not then or not now or then == now:
+                continue
+            name = next(name for name in (*now, *then) if then.get(name) != now.get(name))
+            of = f" of {name}" if name else ""
+            raise RecordError(
+                f"The run in {self.folder} was trained on other data: the checksum{of} is "
+                f"{now.get(name)} now and was {then.get(name)} then. Nothing was changed; choose "
+                "another --out, or move the folder away to train this run again."
+            )
 
     def done(self) -> Json:
         """How the run ended: its status, metrics, spreads, time and memory."""
@@ -198,6 +220,13 @@ def _wrong(judged: Json, *, may_be_empty: bool) -> str:
             if wrong:
                 return wrong if wrong == name else f"{name}.{wrong}"
     return ""
+
+
+def _by_name(sums: Any) -> Json:
+    """Checksums by the name of what they are of; a single one has no name."""
+    if sums is None:
+        return {}
+    return sums if isinstance(sums, dict) else {"": sums}
 
 
 def is_number(value: Any) -> bool:

@@ -77,6 +77,10 @@ _MODULES = {
     "cifar10_noisy": ("penex.lab.tasks.cifar10", "NOISY"),
     "cifar100": ("penex.lab.tasks.cifar100", "TASK"),
     "pathmnist": ("penex.lab.tasks.pathmnist", "TASK"),
+    "cifar10n_aggre": ("penex.lab.tasks.cifar_n", "AGGRE"),
+    "cifar10n_random1": ("penex.lab.tasks.cifar_n", "RANDOM1"),
+    "cifar10n_worse": ("penex.lab.tasks.cifar_n", "WORSE"),
+    "cifar100n": ("penex.lab.tasks.cifar_n", "HUNDRED"),
 }
 
 NAMES = tuple(_MODULES)

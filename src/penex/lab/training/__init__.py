@@ -1,7 +1,7 @@
 """How a run is carried out: data, model, training, and what it leaves."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,24 +32,41 @@ def train(run: Run, place: Place) -> Record:
     """Carry out a run, or what is left of it; its record. A run that is done is not repeated."""
     record, device = place.record(run), place.device
     reused = record.is_done
-    if not _is_done(record, device):
+    if not _is_done(run, record, place):
         with _alone(record, device), settings(run.recipe, device):
             _train(run, record, place)
     place.hooks.done(run, record, reused)
     return record
 
 
-def _is_done(record: Record, device: torch.device) -> bool:
-    """Whether rank 0, which writes, has the run already; a damaged one raises a RecordError."""
+def _is_done(run: Run, record: Record, place: Place) -> bool:
+    """Whether rank 0, which writes, has the run already.
+
+    A damaged one, or one that was trained on other data, raises a RecordError.
+    """
     done, wrong = False, None
     if ranks.rank() == 0 and record.is_done:
         try:
             record.verify()
+            record.check_data(place.facts(run))
             done = True
         except RecordError as error:
             wrong = error
-    ranks.all_or_none(wrong, device)
-    return ranks.agree(done, device)
+    ranks.all_or_none(wrong, place.device)
+    return ranks.agree(done, place.device)
+
+
+def check_data(runs: Iterable[Run], place: Place) -> None:
+    """A RecordError if a run that is done was trained on other data than those that are here."""
+    wrong = None
+    if ranks.rank() == 0:
+        try:
+            for run in runs:
+                if (record := place.record(run)).is_done:
+                    record.check_data(place.facts(run))
+        except RecordError as error:
+            wrong = error
+    ranks.all_or_none(wrong, place.device)
 
 
 @contextmanager
@@ -117,7 +134,7 @@ def balanced_weights(targets: Tensor, classes: int) -> Tensor:
 
 def _train(run: Run, record: Record, place: Place) -> None:
     device, hooks = place.device, place.hooks
-    if _is_done(record, device):
+    if _is_done(run, record, place):
         return  # another process finished it between the first look and the lock
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -287,7 +304,9 @@ def judged(logits: dict[str, Tensor], data: Data, temperature: float) -> Json | 
 def _at(temperature: float, logits: dict[str, Tensor], data: Data) -> Json:
     results: Json = {}
     for name, part in _parts(data).items():
-        scores = metrics.scores(logits[name], part.targets, temperature=temperature)
+        scores = metrics.scores(
+            logits[name], part.targets, temperature=temperature, votes=part.votes
+        )
         results[name] = numbers(metrics.summary(scores))
         results[f"{name}_spread"] = numbers(metrics.bootstrap_scores(scores))
     return results

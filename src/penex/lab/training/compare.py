@@ -17,7 +17,7 @@ from penex.lab.records.sealing import sealed
 from penex.lab.records.views import View
 from penex.lab.tasks import Task
 from penex.lab.tasks.runs import Contender, Run, Treatment, plan
-from penex.lab.training import packing
+from penex.lab.training import check_data, packing
 from penex.lab.training.place import Place
 
 Listing = dict[str, Any]
@@ -98,6 +98,7 @@ def compare(
     for run in planned:  # a size that the data do not have must not stop the third hour
         if run.seed == 0:
             place.data(run)
+    check_data(planned, place)
     listing = listing_of(comparison, place.out, command)
     _write(folder / name, listing)
     packing.train(planned, place, packing.size_for(place, pack, planned[0]))

@@ -47,6 +47,7 @@ class _Splits:
     def __init__(self, task: Task, device: torch.device) -> None:
         self.task = task
         self._collection = task.collect().to(device)
+        self.facts = self._collection.facts
         self._known: dict[tuple[int, int, LabelNoise | None], Data] = {}
 
     def get(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
@@ -83,7 +84,17 @@ class Place:
 
         The next task's data take the place of the last one's.
         """
+        return self._splits(run).get(run.seed, run.train_size, run.treatment.label_noise)
+
+    def facts(self, run: Run) -> Json | None:
+        """What is known of a run's data as they are here, their checksums; None without data."""
+        try:
+            return self._splits(run).facts
+        except (LabError, OSError):  # a record can be read where the data are not
+            return None
+
+    def _splits(self, run: Run) -> _Splits:
         if not self._held or self._held[0].task != run.task:
             self._held.clear()  # before the others come: memory may not do for both
             self._held.append(_Splits(run.task, self.device))
-        return self._held[0].get(run.seed, run.train_size, run.treatment.label_noise)
+        return self._held[0]

@@ -80,6 +80,7 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
     rows = [row for result in both for row in result.at(result.train_sizes[-1])]
     unique = {row.label: row for row in rows}
     several = len(both) > 1
+    columns = list(dict.fromkeys(metric for result in both for metric in result.metrics))
     context: dict[str, Any] = {
         "version": penex.__version__,
         "title": f"Which loss wins on {' and '.join(dict.fromkeys(r.task for r in both))}?",
@@ -92,8 +93,9 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         "caveats": list(dict.fromkeys(text for result in both for text in _caveats(result))),
         "rule": RULE,
         "metrics": METRICS.values(),
-        "tables": [block for result in both for block in _tables(result, several)],
-        "difference": blocks.difference(results, second) if second is not None else None,
+        "columns": columns,
+        "tables": [block for result in both for block in _tables(result, several, columns)],
+        "difference": blocks.difference(results, second, columns) if second else None,
         "sizes": [
             _figure(blocks.named(METRICS[name].title, result, several), panel)
             for result in both
@@ -155,7 +157,7 @@ def _asked(results: Results) -> str:
     return text
 
 
-def _tables(results: Results, several: bool) -> Iterator[dict[str, Any]]:
+def _tables(results: Results, several: bool, columns: list[Metric]) -> Iterator[dict[str, Any]]:
     for size in results.train_sizes:
         rows = results.at(size)
         best = tables.winners(rows)
@@ -173,7 +175,7 @@ def _tables(results: Results, several: bool) -> Iterator[dict[str, Any]]:
                             "best": (row.label, metric.name) in best,
                             "spread": _spread(row, metric),
                         }
-                        for metric in METRICS.values()
+                        for metric in columns
                     ],
                 }
                 for place, row in enumerate(rows)

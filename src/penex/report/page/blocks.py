@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from penex.lab.data import arrays
 from penex.lab.ground.errors import LabError
 from penex.lab.ground.sentences import count, visible
 from penex.lab.records.examples import NAME as EXAMPLES
-from penex.metrics import METRICS
+from penex.metrics import Metric
 from penex.report.plain import place
 from penex.report.results import Results
 from penex.report.statistics import paired_difference
@@ -23,7 +23,7 @@ def named(text: str, result: Results, several: bool) -> str:
     return f"{result.folder.name}: {text}" if several else text
 
 
-def difference(first: Results, second: Results) -> dict[str, Any] | None:
+def difference(first: Results, second: Results, columns: Sequence[Metric]) -> dict[str, Any] | None:
     """Second minus first for every loss that both have; None if there is none."""
     rows = []
     for row in first.rows:
@@ -34,8 +34,8 @@ def difference(first: Results, second: Results) -> dict[str, Any] | None:
         if twin is None:
             continue
         cells = [
-            with_interval(paired_difference(twin.values(name), row.values(name)), metric)
-            for name, metric in METRICS.items()
+            with_interval(paired_difference(twin.values(m.name), row.values(m.name)), m)
+            for m in columns
         ]
         rows.append({"name": row.title, "cells": cells})
     if not rows:
