@@ -89,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--seeds", type=int)
             for name in ("tuned", "authors", "read-only", "smoke"):
                 command.add_argument(f"--{name}", action="store_true")
+            if what == "fair":
+                command.add_argument("--trial-epochs", type=int)
             command.add_argument("--noise-kind", choices=get_args(Kind))
     return parser
 

@@ -17,17 +17,18 @@ from penex.lab.ground.sentences import count
 from penex.lab.records import LISTING, Record, archived
 from penex.lab.records.scores import slim
 from penex.lab.records.sealing import sealed
+from penex.lab.records.views import VIEWS
 from penex.lab.tasks import placed
 from penex.lab.tasks.runs import Run
 from penex.lab.training.compare import Comparison, Listing, compare, listing_of
 from penex.lab.training.session import Watcher, open_session, pack_size
-from penex.paper import plan, sweeps, tables
+from penex.paper import fair, plan, studies, sweeps, tables
 from penex.paper.plan import TABLE1, Sweep
 from penex.paper.standins import write_stand_ins
 from penex.report import results
 from penex.report.results import Results
 
-WHAT = ("table1", "floor", "rho", "alpha", "gap", "tuned")
+WHAT = ("table1", "fair", "floor", "rho", "alpha", "gap", "tuned")
 SEEDS = 5
 _SMOKE_SIZES = {"cifar100": 100}  # one of each class; others train on forty
 
@@ -46,7 +47,7 @@ class Request:
     what: str
     command: str
     watch: Callable[[int], Watcher]
-    task: tuple[str, ...] = TABLE1
+    task: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     seeds: int = SEEDS
     tuned: bool = False
@@ -54,6 +55,7 @@ class Request:
     read_only: bool = False
     smoke: bool = False
     epochs: int | None = None
+    trial_epochs: int | None = None
     train_size: int | None = None
     noise_kind: Kind | None = None
     data: Path | None = None
@@ -64,15 +66,22 @@ class Request:
     pack: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.what != "table1" and (self.tuned or self.authors or self.losses):
-            raise LabError(f"--tuned, --authors and --losses are for table1; this is {self.what}.")
+        if self.what != "table1" and (self.tuned or self.authors):
+            raise LabError(f"--tuned and --authors are for table1; this is {self.what}.")
+        if self.what not in ("table1", "fair") and self.losses:
+            raise LabError(f"--losses are for table1 and fair; this is {self.what}.")
+        if self.what != "fair" and self.trial_epochs is not None:
+            raise LabError(f"--trial-epochs are for fair; this is {self.what}.")
         if self.what == "tuned" and self.smoke:
             raise LabError("tuned cannot be tried with --smoke: it takes what studies found.")
         if self.tuned + self.authors + bool(self.losses) > 1:
             raise LabError("Choose one of --tuned, --authors and --losses.")
+        known = fair.TASKS if self.what == "fair" else TABLE1
         for name in self.task:
-            if name not in TABLE1:
-                raise unknown("task", name, TABLE1)
+            if name not in known:
+                raise unknown("task", name, known)
+        if not self.task:
+            object.__setattr__(self, "task", known)
         if len(set(self.task)) < len(self.task):
             raise LabError("A task is there twice: name each once.")
         if self.slim is not None and self.slim.resolve() == self.out.resolve():
@@ -88,6 +97,10 @@ def reproduce(request: Request) -> None:
             request = replace(
                 request, seeds=2, read_only=False, epochs=1, data=data, out=out, slim=None
             )
+        if request.what == "fair":
+            written = _fair(request)
+            print(f"\nIn {request.out}: {written}.")
+            return
         planned = [(sweep, _varied(request, one)) for sweep, one in _planned(request)]
         if not request.read_only:  # what is missing of the data is said now
             for _, comparison in planned:
@@ -101,9 +114,46 @@ def reproduce(request: Request) -> None:
         print(f"\nIn {request.out}: {written}.")
 
 
+def _fair(request: Request) -> str:
+    """Tune what is not tuned, train what is missing, write the tables; the file."""
+    found = []
+    for name in request.task:
+        task = fair.task(name)
+        losses, out = request.losses or fair.LOSSES, request.out
+        if not request.read_only:
+            epochs = request.trial_epochs or request.epochs
+            changes = {} if epochs is None else {"epochs": epochs}
+            there = task if request.data is None else placed(task, request.data)
+            what = replace(fair.study(there, losses, changes), train_size=request.train_size)
+            studies.tune(
+                what,
+                studies.Way(
+                    request.command,
+                    request.watch,
+                    out,
+                    slim=request.slim,
+                    device=request.device,
+                    save_seconds=request.save_seconds,
+                    pack=request.pack,
+                ),
+            )
+        comparison = fair.comparison(task, losses, request.seeds, out)
+        comparison = _varied(replace(request, losses=()), comparison)
+        if _carried_out(request, comparison) is not None:
+            listing = _listing(request, comparison, request.what)
+            found.append({v: results.load(out / name, listing, v) for v in VIEWS})
+    if not found:
+        raise LabError(f"There are no records of this in {request.out}.")
+    if writes():
+        text = fair.chapter(found)
+        print(text)
+        files.write_text(request.out / "fair.md", text)
+    return "fair.md"
+
+
 def _file(what: str) -> str:
     """The file in a task's folder that lists the runs."""
-    return LISTING if what == "table1" else f"{what}.json"
+    return LISTING if what in ("table1", "fair") else f"{what}.json"
 
 
 def _planned(request: Request) -> list[tuple[Sweep | None, Comparison]]:
