@@ -4,7 +4,7 @@ from pathlib import Path
 
 from penex.lab.ground import files
 from penex.lab.records import archived
-from penex.report import figures, page, tables
+from penex.report import figures, leads, page, tables
 from penex.report.results import Results
 
 
@@ -21,6 +21,7 @@ def write_all(results: Results, folder: Path) -> list[Path]:
         "comparison.md": tables.markdown(results),
         "comparison.csv": tables.as_csv(results),
         "comparison.tex": tables.latex(results),
+        "leads.csv": leads.as_csv(results),
     }
     for name, text in texts.items():
         files.write_text(folder / name, text)

@@ -1,5 +1,6 @@
 """A comparison as it lies on disk, ready for tables and figures."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,8 +15,10 @@ from penex.lab.records.reading import FORMAT
 from penex.lab.records.scores import scores_of
 from penex.lab.records.sealing import is_as_sealed
 from penex.lab.records.views import VIEWS, View
+from penex.report import sampling
 from penex.report.plain import publishable
 from penex.report.reading import Finished, read
+from penex.report.sampling import Scored
 
 
 @dataclass
@@ -67,6 +70,16 @@ class Row:
     def spreads(self, metric: str) -> dict[int, float]:
         """The bootstrap spread of a metric on each run's test set, by seed."""
         return self.values(metric, "test_spread")
+
+    @functools.cached_property
+    def scored(self) -> dict[int, Scored]:
+        """The scores of the test examples, by seed, of the completed runs that have them."""
+        found = {
+            seed: sampling.scored(run)
+            for seed, run in self.records.items()
+            if self.done[seed]["status"] == "completed"
+        }
+        return {seed: scores for seed, scores in found.items() if scores is not None}
 
     def _completed(self, part: str) -> Iterator[tuple[int, Json]]:
         for seed, done in self.done.items():
