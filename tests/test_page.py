@@ -71,7 +71,8 @@ def test_every_section_is_there_and_nothing_complains(browser: Any, compared: Pa
     view, said = opened(browser, compared / "page.html")
     ids = view.eval_on_selector_all("main section", "all => all.map(s => s.id)")
     assert ids == [
-        "result", "table", "sizes", "curves", "calibration", "margins", "rho", "examples", "setup"
+        "result", "table", "leads", "sizes", "curves", "calibration", "margins", "rho", "examples",
+        "setup",
     ]  # fmt: skip
     links = view.eval_on_selector_all("nav a", "all => all.map(a => a.getAttribute('href'))")
     assert links == [f"#{name}" for name in ids]

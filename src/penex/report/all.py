@@ -17,6 +17,7 @@ def pages(folder: Path) -> Path:
 def write_all(results: Results, folder: Path) -> list[Path]:
     """Write the page, the tables and the figures of a comparison into a folder; the files."""
     folder.mkdir(parents=True, exist_ok=True)
+    first = page.write(folder / page.NAME, results)  # it reads the logits, and keeps their scores
     texts = {
         "comparison.md": tables.markdown(results),
         "comparison.csv": tables.as_csv(results),
@@ -26,5 +27,4 @@ def write_all(results: Results, folder: Path) -> list[Path]:
     for name, text in texts.items():
         files.write_text(folder / name, text)
     written = [folder / name for name in texts]
-    first = page.write(folder / page.NAME, results)
     return [first, *written, *figures.write_all(results, folder)]

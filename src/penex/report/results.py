@@ -1,6 +1,5 @@
 """A comparison as it lies on disk, ready for tables and figures."""
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -34,6 +33,7 @@ class Row:
         done: their done.json.
         missing: seeds whose run is not done.
         damaged: why a run that is done is not shown, by its seed.
+        kept: scores of test examples that were read already, by seed; None if there are none.
     """
 
     label: str
@@ -44,6 +44,7 @@ class Row:
     done: dict[int, Json] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     damaged: dict[int, str] = field(default_factory=dict)
+    kept: dict[int, Scored | None] = field(default_factory=dict, repr=False)
 
     @property
     def total(self) -> int:
@@ -71,15 +72,14 @@ class Row:
         """The bootstrap spread of a metric on each run's test set, by seed."""
         return self.values(metric, "test_spread")
 
-    @functools.cached_property
+    @property
     def scored(self) -> dict[int, Scored]:
         """The scores of the test examples, by seed, of the completed runs that have them."""
-        found = {
-            seed: sampling.scored(run)
-            for seed, run in self.records.items()
-            if self.done[seed]["status"] == "completed"
-        }
-        return {seed: scores for seed, scores in found.items() if scores is not None}
+        for seed, run in self.records.items():
+            if seed not in self.kept:
+                self.kept[seed] = sampling.scored(run)
+        done = {seed: self.kept.get(seed) for seed, _ in self._completed("test")}
+        return {seed: scores for seed, scores in done.items() if scores is not None}
 
     def _completed(self, part: str) -> Iterator[tuple[int, Json]]:
         for seed, done in self.done.items():

@@ -15,6 +15,7 @@ from penex.lab.records.scores import SCORES, Array, scored
 from penex.metrics import METRICS, Metric
 from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker, limits, thinned
 from penex.report.results import Results, Row
+from penex.report.sampling import of_arrays
 from penex.report.statistics import mean_and_spread
 
 _BINS = 15
@@ -89,13 +90,15 @@ class Series:
     def _predictions(self, row: Row) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
         """The scores of each run, and the arrays with its logits, of the runs that have them."""
         scores, logits = [], []
-        for run in row.records.values():
+        for seed, run in row.records.items():
             try:
                 if run.record.has("predictions.npz"):
                     logits.append(run.record.predictions())
                     scores.append(scored(logits[-1]))
+                    row.kept[seed] = of_arrays(scores[-1])  # so that no verdict reads them again
                 elif run.record.has(SCORES):
                     scores.append(run.record.arrays(SCORES))
+                    row.kept[seed] = of_arrays(scores[-1])
             except RecordError as error:
                 text = str(error).replace(f"{self.results.folder}/", "")
                 self.unread.append(visible(text))
