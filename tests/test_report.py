@@ -14,7 +14,7 @@ from scipy import stats
 
 from penex.lab.ground.errors import RecordError
 from penex.metrics import METRICS
-from penex.report import figures, page, results, tables, terminal, words
+from penex.report import page, results, tables, terminal, words
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference, verdict
 
@@ -215,12 +215,6 @@ def test_the_terminal_shows_stars_where_bold_cannot_be_seen() -> None:
     assert "0.8497 ± 0.1010*" in text
     assert "* the best mean" in text
     assert all(len(line) <= 110 for line in text.splitlines() if "±" in line)
-
-
-def test_every_loss_has_a_colour_of_its_own() -> None:
-    from penex import registry
-
-    assert len({figures.colour(name) for name in registry.LOSSES}) == len(registry.LOSSES)
 
 
 def test_a_folder_without_comparison_is_a_sentence(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from penex import theory
+from penex import registry, theory
 from penex.lab.ground.errors import RecordError
 from penex.lab.ground.sentences import visible
 from penex.lab.records import Json
@@ -277,7 +277,7 @@ def _margins(row: Row, known: list[dict[str, Array]]) -> Panel:
         marks=[Line(list(zip(gammas.tolist(), share.tolist(), strict=True)), row.loss)],
     )
     alpha = row.argument("alpha")
-    if row.loss == "penex" and isinstance(alpha, float):
+    if row.loss == registry.SUBJECT and isinstance(alpha, float):
         bound = [
             (g, min(float(theory.sharp_margin_tail_bound(logits, targets, g, alpha)), 1.5))
             for g in gammas.tolist()

@@ -76,26 +76,11 @@ class Interval(NamedTuple):
         return f"{self.mean:+.3f}{interval}"
 
 
-def paired_difference(
-    a: Mapping[int, float], b: Mapping[int, float], test_error: float = 0.0
-) -> Interval:
-    r"""Student's interval of the differences a - b over the seeds that both have.
+def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Interval:
+    """Student's interval of the differences a - b over the seeds that both have, and its p.
 
     The same seed means the same split, start and order of examples, so what is common to both
-    losses cancels. With s the standard deviation of the n differences and v the standard error
-    that the test examples add,
-
-        error^2 = s^2 / n + v^2        half the interval = t(0.975, f) error
-        f = error^4 / ((s^2 / n)^2 / (n - 1) + v^4 / (R - 1))
-
-    where f is Welch and Satterthwaite's number of degrees of freedom and R the number of resamples
-    that v comes from. Both terms hold the part of the examples' luck that differs from seed to
-    seed, so the sum errs on the wide side. Without v it is the paired t-test.
-
-    Args:
-        a: a metric of a loss, by seed.
-        b: that of another.
-        test_error: v, see `penex.report.sampling`; 0 asks about other seeds on this test set.
+    losses cancels.
 
     >>> [round(x, 3) for x in paired_difference({0: 1.0, 1: 2.0}, {0: 0.5, 1: 1.0})]
     [0.75, -2.427, 3.927, 2, 0.205]
@@ -107,12 +92,33 @@ def paired_difference(
         return Interval(mean, math.nan, math.nan, n)
     from scipy.special import stdtr, stdtrit  # a second of imports that --help need not pay
 
-    seeds, examples = spread**2 / n, test_error**2
-    freedom = (seeds + examples) ** 2 / (seeds**2 / (n - 1) + examples**2 / (RESAMPLES - 1))
-    error = math.sqrt(seeds + examples)
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
-    p = 2 * float(stdtr(freedom, -abs(mean) / error))
+    error = spread / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * error
+    p = 2 * float(stdtr(n - 1, -abs(mean) / error))
     return Interval(mean, mean - half, mean + half, n, p)
+
+
+def with_test_set(seeds: Interval, error: float) -> Interval:
+    """An interval over seeds, widened by the luck of the test examples.
+
+    With s the standard deviation of n paired differences, v the standard error that the examples
+    add, and R the number of resamples that v comes from, half the interval is
+
+        sqrt((t(0.975, n - 1) s)^2 / n + (t(0.975, R - 1) v)^2)
+
+    the root of the sum of the squared halves of both intervals, as for any sum of two independent
+    errors: it is that of the seeds where the examples add nothing, and never narrower. Both terms
+    hold the part of the examples' luck that differs from seed to seed, so it errs on the wide side.
+
+    Args:
+        seeds: from `paired_difference`.
+        error: v, see `penex.report.sampling`; NaN if unknown, and then the interval is.
+    """
+    from scipy.special import stdtrit
+
+    examples = float(stdtrit(RESAMPLES - 1, (1 + LEVEL) / 2)) * error
+    half = math.hypot(seeds.high - seeds.mean, examples)
+    return Interval(seeds.mean, seeds.mean - half, seeds.mean + half, seeds.pairs)
 
 
 def holm(plain: Sequence[float]) -> list[float]:
@@ -161,7 +167,7 @@ class Lead(NamedTuple):
         error = sampling.paired_error(self.leader.scored, self.rival.scored, self.metric)
         if error is None:
             error = sampling.unpaired_error(self.leader.spreads(name), self.rival.spreads(name))
-        return _lead(self.leader, self.rival, self.metric, error)
+        return with_test_set(self.seeds, error)
 
 
 class Verdict(NamedTuple):
@@ -247,6 +253,6 @@ def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     return Verdict(metric, leader, leads, has_learned(leader))
 
 
-def _lead(ours: Row, theirs: Row, metric: Metric, error: float = 0.0) -> Interval:
+def _lead(ours: Row, theirs: Row, metric: Metric) -> Interval:
     a, b = ours.values(metric.name), theirs.values(metric.name)
-    return paired_difference(*((a, b) if metric.higher else (b, a)), error)
+    return paired_difference(a, b) if metric.higher else paired_difference(b, a)

@@ -2,6 +2,7 @@
 
 import math
 
+from penex import registry
 from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json
 from penex.metrics import METRICS, Metric
@@ -181,8 +182,8 @@ def _listed(names: list[str]) -> str:
 
 def _against_ce(rows: list[Row], where: str) -> list[str]:
     """PENEX against cross-entropy: the question that most users come with."""
-    penex = next((row for row in rows if row.loss == "penex"), None)
-    ce = next((row for row in rows if row.loss == "ce"), None)
+    penex = next((row for row in rows if row.loss == registry.SUBJECT), None)
+    ce = next((row for row in rows if row.loss == registry.BASELINE), None)
     if penex is None or ce is None:
         return []
     parts = []

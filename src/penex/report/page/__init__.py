@@ -13,7 +13,7 @@ from penex import registry
 from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, Metric
-from penex.report import figures, leads, series, tables
+from penex.report import leads, series, tables
 from penex.report.drawing import Panel
 from penex.report.page import blocks
 from penex.report.page.svg import colour, svg
@@ -251,7 +251,7 @@ def _loss_colours() -> str:
     """The colour of each loss, the same as in the figures; lighter on a dark page if need be."""
     light, dark = [], []
     for name in registry.LOSSES:
-        tone = figures.colour(name)
+        tone = registry.colour(name)
         variable = f"--loss-{name.replace('_', '-')}"
         light.append(f"{variable}:{tone};")
         dark.append(f"{variable}:{_ON_DARK.get(tone, tone)};")
