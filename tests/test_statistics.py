@@ -253,6 +253,21 @@ def test_a_plain_interval_is_not_enough_among_many() -> None:
     assert tables.winners(five.rows).isdisjoint({("loss1", "accuracy")})
 
 
+def test_scores_of_examples_narrow_the_wide_interval() -> None:
+    """They pair losses by example; None, as for another epoch than theirs, leaves the spreads."""
+    found = verdict([row("focal", NEAR), row("penex", BEST)], ACCURACY)
+    assert found is not None
+    (lead,) = found.leads
+    apart = lead.overall
+    same = run_of(np.arange(1000) % 5 != 0)
+    for one in (lead.leader, lead.rival):
+        one.kept.update(dict.fromkeys(range(5), same))
+    assert lead.overall[:3] == pytest.approx(lead.seeds[:3])  # nothing differs by example
+    lead.rival.kept.update(dict.fromkeys(range(5)))
+    assert lead.overall[:3] == apart[:3]
+    assert apart.low < lead.seeds.low
+
+
 def test_leads_as_csv() -> None:
     comparison = made(row("ce", FAR), row("focal", NEAR), row("penex", BEST))
     lines = list(csv.DictReader(io.StringIO(leads.as_csv(comparison))))

@@ -307,14 +307,18 @@ def title_of(label: str) -> str:
     return f"{title(name)} ({said})" if said else title(name)
 
 
-def colour(name: str) -> str:
+def colour(label: str) -> str:
     """The colour of a loss in every figure and page: its own, or one that its name decides.
 
-    >>> colour("penex"), colour("my_losses:MyLoss") == colour("my_losses:MyLoss")
-    ('#D55E00', True)
+    Args:
+        label: its name, or that with what was given for it.
+
+    >>> colour("penex"), colour("penex:rho=1e-06@lr=0.1"), colour("my:Loss") == colour("my:Loss")
+    ('#D55E00', '#D55E00', True)
     """
+    name = re.split("[:@]", label, maxsplit=1)[0]
     own = LOSSES[name].colour if name in LOSSES else ""
-    return own or _SPARE[zlib.crc32(name.encode()) % len(_SPARE)]
+    return own or _SPARE[zlib.crc32(label.encode()) % len(_SPARE)]
 
 
 def make(name: str, **arguments: Any) -> Loss | CrossEntropyLoss:

@@ -270,6 +270,8 @@ def _rows(folder: Path, listed: list[Json], view: View) -> list[Row]:
         try:
             row.records[seed] = read(record)
             row.done[seed] = view.of(row.records[seed].done)
+            if view != View():
+                row.kept[seed] = None  # the scores are of the last epoch, at the loss's temperature
         except RecordError as error:  # from here on, as a page may say it
             row.damaged[seed] = visible(str(error).replace(f"{folder}/", ""))
     return list(rows.values())

@@ -95,10 +95,10 @@ class Series:
                 if run.record.has("predictions.npz"):
                     logits.append(run.record.predictions())
                     scores.append(scored(logits[-1]))
-                    row.kept[seed] = of_arrays(scores[-1])  # so that no verdict reads them again
+                    row.kept.setdefault(seed, of_arrays(scores[-1]))  # no verdict reads them again
                 elif run.record.has(SCORES):
                     scores.append(run.record.arrays(SCORES))
-                    row.kept[seed] = of_arrays(scores[-1])
+                    row.kept.setdefault(seed, of_arrays(scores[-1]))
             except RecordError as error:
                 text = str(error).replace(f"{self.results.folder}/", "")
                 self.unread.append(visible(text))
