@@ -60,7 +60,7 @@ def colour(ink: str) -> str:
     """What the page's style calls the colour of a loss, or of something else.
 
     >>> colour("penex"), colour("shade"), colour("someone:Else")
-    ('var(--loss-penex)', 'var(--shade)', '#6A8D1A')
+    ('var(--loss-penex)', 'var(--shade)', '#C77B3B')
     """
     if ink in registry.LOSSES:
         return f"var(--loss-{ink.replace('_', '-')})"
