@@ -29,7 +29,8 @@ from penex.lab.engine.step import step
 from penex.lab.ground import environment
 from penex.lab.models.cnn import cnn
 from penex.lab.tasks import Task, cifar10, runs
-from penex.lab.training.compare import FIVE, Comparison, compare
+from penex.lab.training.compare import Comparison, compare
+from penex.registry import FIVE
 
 LOSSES = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
 STEPS_OF_A_RUN = 200 * 625

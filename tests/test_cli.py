@@ -42,7 +42,7 @@ def test_compare_leaves_records_tables_and_figures(compared: Path) -> None:
     names = {path.name for path in folder.iterdir() if path.is_file()}
     assert names == {
         "comparison.json", "comparison.md", "comparison.csv", "comparison.tex", "curves.png",
-        "curves.svg", "summary.png", "summary.svg", "page.html", "examples.npz",
+        "curves.svg", "summary.png", "summary.svg", "page.html", "examples.npz", "leads.csv",
     }  # fmt: skip
     listing = json.loads((folder / "comparison.json").read_text())
     assert [(r["loss"], r["seed"], r["train_size"]) for r in listing["runs"]] == [

@@ -4,9 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,34 +14,13 @@ from scipy import stats
 
 from penex.lab.ground.errors import RecordError
 from penex.metrics import METRICS
-from penex.report import figures, page, results, tables, terminal, words
+from penex.report import page, results, tables, terminal, words
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference, verdict
 
+from made_rows import made, row
+
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
-
-
-def row(name: str, accuracies: Sequence[float | None], size: int = 300, **other: Any) -> Row:
-    """A loss whose runs had these accuracies; None diverged. Its other metrics follow from them."""
-    done: dict[int, Any] = {}
-    for seed, accuracy in enumerate(accuracies):
-        if accuracy is None:
-            done[seed] = {"status": "diverged", "reason": "the loss was inf at step 7"}
-            continue
-        values = {m.name: accuracy if m.higher else 1 - accuracy for m in METRICS.values()}
-        done[seed] = {
-            "status": "completed",
-            "test": values,
-            "validation": values,
-            "test_spread": dict.fromkeys(METRICS, 0.01),
-            "validation_spread": dict.fromkeys(METRICS, 0.01),
-            "classes": 10,
-        }
-    return Row(name, name.upper(), name, size, done=done, **other)
-
-
-def made(*rows: Row) -> Results:
-    return Results(Path("nowhere"), "digits", "penex compare", list(rows))
 
 
 def judged(found: Results) -> dict[str, bool]:
@@ -100,16 +77,17 @@ def test_bold_needs_more_than_luck() -> None:
     assert "| **" not in tables.markdown(shaky)
 
 
-def test_the_runner_up_is_the_second_best() -> None:
+def test_the_rivals_are_ranked_from_the_runner_up_to_the_last() -> None:
     found = verdict(
         [row("ce", [0.5, 0.6]), row("focal", [0.8, 0.9]), row("penex", [0.7, 0.8])],
         METRICS["cross_entropy"],
     )
     assert found is not None
-    assert found.runner_up is not None
-    assert (found.leader.label, found.runner_up.label) == ("focal", "penex")
-    assert found.lead is not None
-    assert found.lead.mean == pytest.approx(0.1)  # positive is better, also where lower is better
+    assert [lead.rival.label for lead in found.leads] == ["penex", "ce"]
+    assert found.leader.label == "focal"
+    assert found.leads[0].seeds.mean == pytest.approx(
+        0.1
+    )  # positive is better, also where lower is better
 
 
 def test_a_loss_that_diverged_or_is_unfinished_cannot_win() -> None:
@@ -117,7 +95,7 @@ def test_a_loss_that_diverged_or_is_unfinished_cannot_win() -> None:
     found = verdict(rows, METRICS["accuracy"])
     assert found is not None
     assert found.leader.label == "ce"
-    assert found.runner_up is None
+    assert found.leads == ()
     said = " ".join(words.sentences(made(*rows)))
     assert "EX: 1 of 2 runs diverged; the loss was inf at step 7." in said
     assert "1 run is not done yet." in said
@@ -237,12 +215,6 @@ def test_the_terminal_shows_stars_where_bold_cannot_be_seen() -> None:
     assert "0.8497 ± 0.1010*" in text
     assert "* the best mean" in text
     assert all(len(line) <= 110 for line in text.splitlines() if "±" in line)
-
-
-def test_every_loss_has_a_colour_of_its_own() -> None:
-    from penex import registry
-
-    assert len({figures.colour(name) for name in registry.LOSSES}) == len(registry.LOSSES)
 
 
 def test_a_folder_without_comparison_is_a_sentence(tmp_path: Path) -> None:

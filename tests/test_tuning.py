@@ -26,13 +26,13 @@ from penex.lab.ground.errors import Interrupted, LabError
 from penex.lab.records import Record
 from penex.lab.tasks import runs
 from penex.lab.training import Hooks, Place
-from penex.lab.training.compare import FIVE, Comparison
+from penex.lab.training.compare import Comparison
 from penex.lab.tuning.plan import FIRST_SAMPLER, Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, fingerprint, progress, sampler
 from penex.lab.tuning.values import tuned
 from penex.paper.printed import authors_of
-from penex.registry import Parameter
+from penex.registry import FIVE, Parameter
 from penex.report import studies
 
 optuna = pytest.importorskip("optuna")

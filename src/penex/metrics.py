@@ -8,7 +8,7 @@ softmax(logits / temperature). A row of logits with a NaN makes a metric NaN, ne
 `VOTED` names what is recorded besides, of a test set for which people voted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from penex import targets
 
+RESAMPLES = 100  # the paper's number
 _AT_ONCE = 2**22  # scores that are resampled together: those of 100 times 10000 examples
 
 
@@ -177,7 +178,7 @@ def bootstrap(
     target: Tensor,
     *,
     temperature: float = 1.0,
-    resamples: int = 100,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Tensor]:
     """The bootstrap spread of every metric: its standard deviation over resampled test sets.
@@ -200,12 +201,29 @@ def bootstrap(
     return bootstrap_scores(cached, resamples=resamples, seed=seed)
 
 
-def bootstrap_scores(cached: Scores, *, resamples: int = 100, seed: int = 0) -> dict[str, Tensor]:
+def bootstrap_scores(
+    cached: Scores, *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Tensor]:
     """`bootstrap` from scores that are already there, as a stored run has them.
 
     >>> cached = scores(torch.eye(2).repeat(50, 1), torch.arange(2).repeat(50))
     >>> bootstrap_scores(cached)["accuracy"]
     tensor(0.)
+    """
+    drawn = resampled(cached, METRICS, resamples=resamples, seed=seed)
+    return {name: values.std() for name, values in drawn.items()}
+
+
+def resampled(
+    cached: Scores, names: Collection[str], *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Tensor]:
+    """Some metrics on so many resampled test sets, (resamples) each.
+
+    Two models' scores of one test set meet the same resamples, so their values can be subtracted.
+
+    >>> cached = scores(torch.eye(2).repeat(50, 1), torch.arange(2).repeat(50))
+    >>> resampled(cached, ["accuracy"], resamples=3)
+    {'accuracy': tensor([1., 1., 1.])}
     """
     if resamples < 2:
         raise ValueError(f"A spread needs at least 2 resamples; got {resamples}.")
@@ -217,18 +235,23 @@ def bootstrap_scores(cached: Scores, *, resamples: int = 100, seed: int = 0) -> 
     for start in range(0, resamples, at_once):
         some = range(start, min(start + at_once, resamples))
         index = torch.stack([torch.randint(n, (n,), generator=generator) for _ in some])
-        drawn.append(summary(Scores(*table[:, index.to(table.device)])))
-    return {name: torch.cat([values[name] for values in drawn]).std() for name in drawn[0]}
+        drawn.append(summary(Scores(*table[:, index.to(table.device)]), names))
+    return {name: torch.cat([values[name] for values in drawn]) for name in names}
 
 
-def summary(cached: Scores) -> dict[str, Tensor]:
+def summary(cached: Scores, names: Collection[str] | None = None) -> dict[str, Tensor]:
     """Every metric from the scores of a set, or of sets side by side: (...) from (..., N).
+
+    Args:
+        cached: the scores.
+        names: of the metrics, if not all.
 
     >>> summary(scores(torch.zeros(1, 2), torch.tensor([0])))["accuracy"]
     tensor(1.)
     """
-    found = METRICS if cached.human is None else METRICS | VOTED
-    return {name: metric.of(cached).to(cached.nll.dtype) for name, metric in found.items()}
+    known = METRICS if cached.human is None else METRICS | VOTED
+    wanted = known if names is None else names
+    return {name: known[name].of(cached).to(cached.nll.dtype) for name in wanted}
 
 
 def _gaps(cached: Scores, batch_size: int, bins: int) -> Tensor:

@@ -8,7 +8,9 @@ import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,6 +65,8 @@ class Entry:
         zero_sum_head: True if the model must end in `penex.conex.ZeroSumHead`.
         introduced: arguments that came after the first records of this loss, each with the value
             that is as if it were not there: runs with that value keep their names on disk.
+        colour: of its lines in every figure and page, as #RRGGBB; see `colour` for those without.
+            It says nothing of the loss, and is no part of what names a run.
     """
 
     name: str
@@ -73,6 +77,13 @@ class Entry:
     ours: bool = False
     zero_sum_head: bool = False
     introduced: Mapping[str, float | bool | str | None] = field(default_factory=dict)
+    colour: str = ""
+
+    def __post_init__(self) -> None:
+        if self.colour and not re.fullmatch("#[0-9A-Fa-f]{6}", self.colour):
+            raise ValueError(
+                f"The colour of {self.name!r} must be written as #RRGGBB; got {self.colour!r}."
+            )
 
     @property
     def defaults(self) -> dict[str, float]:
@@ -85,14 +96,16 @@ class Entry:
         return "accumulate" in inspect.signature(self.make).parameters
 
 
+# Safe for colour-blind readers: Okabe and Ito's palette, two greys, then Tol's for the rest.
 _ENTRIES = (
-    Entry("ce", "CE", CrossEntropyLoss, "cross-entropy, torch's own"),
+    Entry("ce", "CE", CrossEntropyLoss, "cross-entropy, torch's own", colour="#0072B2"),
     Entry(
         "label_smoothing",
         "label smoothing",
         LabelSmoothingLoss,
         "cross-entropy against targets mixed with the uniform distribution",
         (Parameter("epsilon", 0.1, 0.0, 1.0, "the share of the uniform distribution"),),
+        colour="#E69F00",
     ),
     Entry(
         "confidence_penalty",
@@ -100,6 +113,7 @@ _ENTRIES = (
         ConfidencePenaltyLoss,
         "cross-entropy less a share of the prediction's entropy",
         (Parameter("lambda_", 0.1, 0.0, 10.0, "the weight of the entropy"),),
+        colour="#009E73",
     ),
     Entry(
         "focal",
@@ -107,6 +121,7 @@ _ENTRIES = (
         FocalLoss,
         "cross-entropy that fades for examples already right",
         (Parameter("gamma", 2.0, 0.0, 5.0, "how fast an example fades as it gets right"),),
+        colour="#CC79A7",
     ),
     Entry(
         "penex",
@@ -114,14 +129,22 @@ _ENTRIES = (
         PENEX,
         "the exponential loss with a penalty on the sum of exponentials",
         (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
+        colour="#D55E00",
     ),
-    Entry("ex", "EX", ExponentialLoss, "the exponential loss alone, without a barrier"),
+    Entry(
+        "ex",
+        "EX",
+        ExponentialLoss,
+        "the exponential loss alone, without a barrier",
+        colour="#56B4E9",
+    ),
     Entry(
         "conex_penalty",
         "CONEX, squared penalty",
         SquaredPenaltyLoss,
         "the exponential loss with zero-sum logits, by a squared penalty",
         (Parameter("rho", 773.0, 0.0, 1e3, "the weight of the squared penalty"),),
+        colour="#8C6D1F",
     ),
     Entry(
         "conex_lagrangian",
@@ -132,6 +155,7 @@ _ENTRIES = (
             Parameter("rho", 754.0, 0.0, 1e3, "the weight of the squared penalty"),
             Parameter("nu", 8.8, 1.0, 1e3, "how slowly the dual variable moves"),
         ),
+        colour="#F0C419",
     ),
     Entry(
         "conex_hard",
@@ -139,6 +163,7 @@ _ENTRIES = (
         ExponentialLoss,
         "the exponential loss with zero-sum logits, built into the model",
         zero_sum_head=True,
+        colour="#000000",
     ),
     Entry(
         "ce_zloss",
@@ -147,6 +172,7 @@ _ENTRIES = (
         "cross-entropy with a penalty on the logarithm of its normaliser",
         (Parameter("lambda_", 0.01, 0.0, 1.0, "the weight of the penalty"),),
         ours=True,
+        colour="#7F7F7F",
     ),
     Entry(
         "unnormalised",
@@ -154,6 +180,7 @@ _ENTRIES = (
         UnnormalisedLoss,
         "PENEX as alpha tends to 0: a likelihood without normaliser",
         ours=True,
+        colour="#5B4A9E",
     ),
     Entry(
         "ex_log_penalty",
@@ -162,14 +189,22 @@ _ENTRIES = (
         "the exponential loss with a penalty on the logarithm of the sum of exponentials",
         (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
         ours=True,
+        colour="#8A1C1C",
     ),
-    Entry("brier", "Brier", Brier, "the squared distance of the probabilities from the label"),
+    Entry(
+        "brier",
+        "Brier",
+        Brier,
+        "the squared distance of the probabilities from the label",
+        colour="#117733",
+    ),
     Entry(
         "gce",
         "GCE",
         GeneralisedCrossEntropy,
         "between cross-entropy and the mean absolute error",
         (Parameter("q", 0.7, 0.05, 0.95, "how far it is from cross-entropy"),),
+        colour="#44AA99",
     ),
     Entry(
         "nce_rce",
@@ -179,6 +214,7 @@ _ENTRIES = (
         (  # b stays 1: it is the ratio that matters, 1 and 100 in the published values
             Parameter("a", 1.0, 0.1, 100.0, "the weight of the normalised cross-entropy", log=True),
         ),
+        colour="#CC6677",
     ),
     Entry(
         "elr",
@@ -189,10 +225,17 @@ _ENTRIES = (
             Parameter("lambda_", 3.0, 0.0, 10.0, "the weight of the penalty"),
             Parameter("beta", 0.7, 0.0, 0.99, "how slowly the memory moves"),
         ),
+        colour="#882255",
     ),
 )
 
 LOSSES: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+FIVE = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")  # the paper's table
+BASELINE, SUBJECT = "ce", "penex"  # whose difference every comparison is asked for
+
+# For losses without a colour of their own: readable on white and on black, and not taken above.
+_SPARE = ("#6A8D1A", "#9A6FD0", "#C77B3B", "#5F7F9F", "#C0398F", "#708FD0")
 
 
 def register(entry: Entry) -> Entry:
@@ -262,6 +305,20 @@ def title_of(label: str) -> str:
         name = f"{name}:{attribute}" if attribute else name
     said = ", ".join(filter(None, (*given.split(","), *own.split(","))))
     return f"{title(name)} ({said})" if said else title(name)
+
+
+def colour(label: str) -> str:
+    """The colour of a loss in every figure and page: its own, or one that its name decides.
+
+    Args:
+        label: its name, or that with what was given for it.
+
+    >>> colour("penex"), colour("penex:rho=1e-06@lr=0.1"), colour("my:Loss") == colour("my:Loss")
+    ('#D55E00', '#D55E00', True)
+    """
+    name = re.split("[:@]", label, maxsplit=1)[0]
+    own = LOSSES[name].colour if name in LOSSES else ""
+    return own or _SPARE[zlib.crc32(label.encode()) % len(_SPARE)]
 
 
 def make(name: str, **arguments: Any) -> Loss | CrossEntropyLoss:

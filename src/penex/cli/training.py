@@ -25,9 +25,10 @@ from penex.cli.options import (
     separated,
 )
 from penex.lab.ground.errors import LabError, writes
-from penex.lab.training.compare import FIVE, Comparison
+from penex.lab.training.compare import Comparison
 from penex.lab.training.session import pack_size
 from penex.paper.printed import authors_of
+from penex.registry import FIVE
 
 if TYPE_CHECKING:
     from penex.lab.tasks import Task

@@ -22,9 +22,9 @@ from penex.cli.options import (
     words_of,
 )
 from penex.lab.ground.sentences import without_password
-from penex.lab.training.compare import FIVE
 from penex.lab.tuning.plan import Tuning
 from penex.paper import studies
+from penex.registry import FIVE
 
 
 def tune(

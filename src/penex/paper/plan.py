@@ -7,9 +7,10 @@ from pathlib import Path
 from penex.lab.records import Record
 from penex.lab.tasks import Task, find
 from penex.lab.tasks.runs import LossSpec, Run
-from penex.lab.training.compare import FIVE, Comparison
+from penex.lab.training.compare import Comparison
 from penex.lab.tuning.values import Tuned, tuned
 from penex.paper.printed import CURVES, PRINTED, authors_of
+from penex.registry import FIVE
 
 TABLE1 = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
 TUNABLE = FIVE[1:]  # of the table's losses, those with a parameter

@@ -17,7 +17,7 @@ from penex.report import tables, words
 from penex.report.page import render
 from penex.report.plain import publishable
 from penex.report.results import Results, Row
-from penex.report.statistics import mean_and_spread
+from penex.report.statistics import RULE, mean_and_spread
 
 NAME = "table1"
 
@@ -131,8 +131,8 @@ def _cell(
 
 _RULE = (
     "Test set, larger is better: mean ± standard deviation over seeds [bootstrap spread of one "
-    "test set] (the paper's number, one run). Bold (or *) is best beyond luck: the 95 % interval "
-    "of the seed-paired lead over the runner-up excludes zero."
+    "test set] (the paper's number, one run). Bold (or *) is best beyond luck: "
+    f"{RULE}."
 )
 
 

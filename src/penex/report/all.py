@@ -4,7 +4,7 @@ from pathlib import Path
 
 from penex.lab.ground import files
 from penex.lab.records import archived
-from penex.report import figures, page, tables
+from penex.report import figures, leads, page, tables
 from penex.report.results import Results
 
 
@@ -17,13 +17,14 @@ def pages(folder: Path) -> Path:
 def write_all(results: Results, folder: Path) -> list[Path]:
     """Write the page, the tables and the figures of a comparison into a folder; the files."""
     folder.mkdir(parents=True, exist_ok=True)
+    first = page.write(folder / page.NAME, results)  # it reads the logits, and keeps their scores
     texts = {
         "comparison.md": tables.markdown(results),
         "comparison.csv": tables.as_csv(results),
         "comparison.tex": tables.latex(results),
+        "leads.csv": leads.as_csv(results),
     }
     for name, text in texts.items():
         files.write_text(folder / name, text)
     written = [folder / name for name in texts]
-    first = page.write(folder / page.NAME, results)
     return [first, *written, *figures.write_all(results, folder)]

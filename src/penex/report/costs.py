@@ -1,22 +1,17 @@
 """What losses cost, as text and as a picture."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+from penex import registry
 from penex.lab.bench.timings import BASE, FORMAT, Row
 from penex.lab.ground import files
-from penex.report.figures import colour, drawn
+from penex.report.figures import drawn
 
+_GREYS = ("#606060", "#B0B0B0", "#909090", "#303030")
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_COLOURS = {
-    "label smoothing": colour("label_smoothing"),
-    "confidence penalty": colour("confidence_penalty"),
-    "focal": colour("focal"),
-    "PENEX": colour("penex"),
-    "PENEX, plain formula": "#B0B0B0",
-    "PENEX, the paper's listing": "#606060",
-}
 
 
 def text(rows: list[Row]) -> str:
@@ -72,6 +67,7 @@ def figure(rows: list[Row], environment: dict[str, Any]) -> Any:
 
     kinds = list(dict.fromkeys(row["pass"] for row in rows if "floors" in row))
     losses = [name for name in dict.fromkeys(row["loss"] for row in rows) if name != BASE]
+    colours = _colours(losses)
     canvas = Figure(figsize=(7.2, 0.6 + 2.2 * len(kinds)), layout="constrained")
     panels = canvas.subplots(len(kinds), 1, squeeze=False)[:, 0]
     for panel, kind in zip(panels, kinds, strict=True):
@@ -87,8 +83,8 @@ def figure(rows: list[Row], environment: dict[str, Any]) -> Any:
                     mine.values(), base, y, strict=True)]
                 for end in (0, 1)
             ]  # fmt: skip
-            style = {"fmt": _MARKS[k % len(_MARKS)], "color": _COLOURS.get(name, "#56B4E9")}
-            size = 6 if name == "PENEX" else 4
+            style = {"fmt": _MARKS[k % len(_MARKS)], "color": colours[name]}
+            size = 6 if name == registry.title(registry.SUBJECT) else 4
             panel.errorbar(x, y, yerr=ends, ms=size, lw=1, label=name, **style)
         panel.axhline(1, color="0.4", lw=0.8, ls="--")
         panel.set_yscale("log", base=2)
@@ -100,3 +96,10 @@ def figure(rows: list[Row], environment: dict[str, Any]) -> Any:
     handles, labels = panels[0].get_legend_handles_labels()
     canvas.legend(handles, labels, ncols=4, loc="outside lower center")
     return canvas
+
+
+def _colours(names: list[str]) -> dict[str, str]:
+    """Losses as everywhere, by name or title; what else was timed in greys."""
+    known = {title: e.name for e in registry.LOSSES.values() for title in (e.name, e.title)}
+    greys = itertools.cycle(_GREYS)
+    return {name: registry.colour(known[name]) if name in known else next(greys) for name in names}

@@ -12,12 +12,15 @@ Point = tuple[float, float]
 _POINTS = 200  # of a curve: more than a screen shows
 
 
+PLAIN = ("ink", "muted", "shade")  # what has a colour and is no loss
+
+
 class Line(NamedTuple):
     """A line through points; it breaks where a value is not finite.
 
     Attributes:
         points: from left to right.
-        ink: the name of a loss, or what else has a colour: ``muted``, ``shade``, ``ink``.
+        ink: the name of a loss, or one of `PLAIN`.
         kind: ``mean``, ``seed``, ``guide`` or ``bound``: how strong it is.
         dash: 0 is solid; up to 3 tell lines of one ink apart.
         name: what it shows, for legends and pointers; empty for lines that need no name.

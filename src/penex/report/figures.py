@@ -1,7 +1,6 @@
 """Figures in the paper's look: curves, the table as a picture, training sizes."""
 
 import io
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,9 @@ from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS
 from penex.report import series
-from penex.report.drawing import Bar, Dot, Line, Panel
+from penex.report.drawing import PLAIN, Bar, Dot, Line, Panel
 from penex.report.results import Results
 
-# Safe for colour-blind readers (Okabe and Ito's palette, two greys, then Tol's for the rest); the
-# same everywhere.
-_PALETTE = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D1F", "#F0C419",
-    "#000000", "#7F7F7F", "#5B4A9E", "#8A1C1C", "#117733", "#44AA99", "#CC6677", "#882255",
-)  # fmt: skip
-_COLOURS = dict(zip(registry.LOSSES, itertools.cycle(_PALETTE), strict=False))
 _GREY = "#7F7F7F"
 _DASHES = ("-", "--", ":", "-.")
 _WIDTHS = {"mean": 1.3, "seed": 0.4, "guide": 0.8, "bound": 0.8}
@@ -28,11 +20,6 @@ _NAMES = {"curves", "summary", "train_size"}
 _KINDS = ("png", "svg")
 
 Figure = Any  # matplotlib is imported when a figure is drawn
-
-
-def colour(loss: str) -> str:
-    """The colour of a loss, in every figure."""
-    return _COLOURS.get(loss, _GREY)
 
 
 def write_all(results: Results, folder: Path) -> list[Path]:
@@ -78,7 +65,7 @@ def _style() -> Any:
 def draw(axis: Any, panel: Panel) -> None:
     """Draw a panel into a part of a figure."""
     for mark in panel.marks:
-        ink = colour(mark.ink)
+        ink = _GREY if mark.ink in PLAIN else registry.colour(mark.ink)
         if isinstance(mark, Line):
             style = {"lw": _WIDTHS[mark.kind], "ls": _DASHES[mark.dash]}
             alpha = 0.35 if mark.kind == "seed" else 1.0

@@ -15,8 +15,10 @@ from penex.lab.records.scores import scores_of
 from penex.lab.records.sealing import is_as_sealed
 from penex.lab.records.views import VIEWS, View
 from penex.metrics import METRICS, VOTED, Metric
+from penex.report import sampling
 from penex.report.plain import publishable
 from penex.report.reading import Finished, read
+from penex.report.sampling import Scored
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Row:
         done: their done.json.
         missing: seeds whose run is not done.
         damaged: why a run that is done is not shown, by its seed.
+        kept: scores of test examples that were read already, by seed; None if there are none.
     """
 
     label: str
@@ -42,6 +45,7 @@ class Row:
     done: dict[int, Json] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     damaged: dict[int, str] = field(default_factory=dict)
+    kept: dict[int, Scored | None] = field(default_factory=dict, repr=False)
 
     @property
     def total(self) -> int:
@@ -68,6 +72,15 @@ class Row:
     def spreads(self, metric: str) -> dict[int, float]:
         """The bootstrap spread of a metric on each run's test set, by seed."""
         return self.values(metric, "test_spread")
+
+    @property
+    def scored(self) -> dict[int, Scored]:
+        """The scores of the test examples, by seed, of the completed runs that have them."""
+        for seed, run in self.records.items():
+            if seed not in self.kept:
+                self.kept[seed] = sampling.scored(run)
+        done = {seed: self.kept.get(seed) for seed, _ in self._completed("test")}
+        return {seed: scores for seed, scores in done.items() if scores is not None}
 
     def _completed(self, part: str) -> Iterator[tuple[int, Json]]:
         for seed, done in self.done.items():
@@ -266,6 +279,8 @@ def _rows(folder: Path, listed: list[Json], view: View) -> list[Row]:
         try:
             row.records[seed] = read(record)
             row.done[seed] = view.of(row.records[seed].done)
+            if view != View():
+                row.kept[seed] = None  # the scores are of the last epoch, at the loss's temperature
         except RecordError as error:  # from here on, as a page may say it
             row.damaged[seed] = visible(str(error).replace(f"{folder}/", ""))
     return list(rows.values())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from penex import theory
+from penex import registry, theory
 from penex.lab.ground.errors import RecordError
 from penex.lab.ground.sentences import visible
 from penex.lab.records import Json
@@ -15,6 +15,7 @@ from penex.lab.records.scores import SCORES, Array, scored
 from penex.metrics import METRICS, Metric
 from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker, limits, thinned
 from penex.report.results import Results, Row
+from penex.report.sampling import of_arrays
 from penex.report.statistics import mean_and_spread
 
 _BINS = 15
@@ -89,13 +90,15 @@ class Series:
     def _predictions(self, row: Row) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
         """The scores of each run, and the arrays with its logits, of the runs that have them."""
         scores, logits = [], []
-        for run in row.records.values():
+        for seed, run in row.records.items():
             try:
                 if run.record.has("predictions.npz"):
                     logits.append(run.record.predictions())
                     scores.append(scored(logits[-1]))
+                    row.kept.setdefault(seed, of_arrays(scores[-1]))  # no verdict reads them again
                 elif run.record.has(SCORES):
                     scores.append(run.record.arrays(SCORES))
+                    row.kept.setdefault(seed, of_arrays(scores[-1]))
             except RecordError as error:
                 text = str(error).replace(f"{self.results.folder}/", "")
                 self.unread.append(visible(text))
@@ -274,7 +277,7 @@ def _margins(row: Row, known: list[dict[str, Array]]) -> Panel:
         marks=[Line(list(zip(gammas.tolist(), share.tolist(), strict=True)), row.loss)],
     )
     alpha = row.argument("alpha")
-    if row.loss == "penex" and isinstance(alpha, float):
+    if row.loss == registry.SUBJECT and isinstance(alpha, float):
         bound = [
             (g, min(float(theory.sharp_margin_tail_bound(logits, targets, g, alpha)), 1.5))
             for g in gammas.tolist()

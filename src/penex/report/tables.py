@@ -7,10 +7,11 @@ import math
 
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, VOTED, Metric
+from penex.report import leads
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread, verdict
-from penex.report.words import sentences
+from penex.report.words import findings, sentences
 
 
 def cell(row: Row, metric: Metric) -> str:
@@ -63,7 +64,7 @@ def caption(results: Results, size: int) -> str:
 
 def markdown(results: Results) -> str:
     """The table, its sentences and its command as Markdown; bold is best beyond luck."""
-    parts = []
+    parts, against = [], []
     heads = [f"{m.title} {'↑' if m.higher else '↓'}" for m in results.metrics]
     for size in results.train_sizes:
         rows = results.at(size)
@@ -79,9 +80,23 @@ def markdown(results: Results) -> str:
             ]
             lines.append(f"| {_escaped(name(row))} | {' | '.join(cells)} |")
         parts.append(f"**{_escaped(caption(results, size))}**\n\n" + "\n".join(lines))
+        against += _against(
+            rows, f"The leader against each other loss, {count(size, 'training example')}"
+        )
     said = "\n".join(f"- {_escaped(sentence)}" for sentence in sentences(results))
     command = f"\n\n`{results.command}`" if results.command else ""
-    return "\n\n".join([*parts, f"Bold: {RULE}.", said]) + command + "\n"
+    against += [leads.NOTE] if against else []
+    return "\n\n".join([*parts, f"Bold: {RULE}.", said, *against]) + command + "\n"
+
+
+def _against(rows: list[Row], where: str) -> list[str]:
+    """The leader against each other loss as Markdown, if there is anything to say."""
+    found = leads.lines(rows)
+    if not found:
+        return []
+    lines = [leads.HEADS, ["---"] * len(leads.HEADS), *found]
+    table = "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
+    return [f"**The leader against each other loss, {where}**\n\n{table}"]
 
 
 def _escaped(text: str) -> str:
@@ -127,7 +142,8 @@ def latex(results: Results) -> str:
             cells = [latex_cell(cell(row, m), won) for m, won in best]
             lines.append(f"{latex_text(name(row))} & {' & '.join(cells)} \\\\")
         parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
-    return "\n\n".join(parts) + "\n"
+    notes = "".join(f"% {sentence}\n" for sentence in [f"Bold: {RULE}.", *findings(results)])
+    return "\n\n".join(parts) + "\n" + notes
 
 
 _ARROWS = {True: "$\\uparrow$", False: "$\\downarrow$"}

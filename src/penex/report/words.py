@@ -2,6 +2,7 @@
 
 import math
 
+from penex import registry
 from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json
 from penex.metrics import METRICS, Metric
@@ -28,8 +29,8 @@ def findings(results: Results) -> list[str]:
         sizes = len(results.train_sizes)
         where = f"With {count(size, 'training example')}" if sizes > 1 else ""
         found = [verdict(rows, METRICS[name]) for name in ("accuracy", "cross_entropy")]
-        leads = [v for v in found if v is not None and v.runner_up is not None]
-        said += list(dict.fromkeys(_lead(v, where) for v in leads))
+        leads = [v for v in found if v is not None and v.leads]
+        said += list(dict.fromkeys(judged(v, where) for v in leads))
         said += _against_ce(rows, where)
         said += [_diverged(row, where) for row in rows if row.diverged]
     return said
@@ -59,8 +60,8 @@ def caveats(results: Results) -> list[str]:
     said = _limits(results)
     if results.seeds >= FEWEST:
         said.append(
-            "The leader is picked by the same data that its lead is judged by, and there are "
-            "several metrics: a lone bold number is a hint, no proof."
+            "Every table and every metric is judged on its own, and there are several: a lone bold "
+            "number is a hint, no proof."
         )
     said += [
         f"{row.title} diverged with {'its one seed' if row.total == 1 else 'all of its seeds'}: it "
@@ -122,36 +123,67 @@ def treatment(config: Json) -> str:
     return " ".join(said)
 
 
-def _lead(found: Verdict, where: str) -> str:
-    lead, metric = found.lead, found.metric
-    assert lead is not None
-    assert found.runner_up is not None
-    first, second = found.leader.title, found.runner_up.title
+def judged(found: Verdict, where: str = "") -> str:
+    """A verdict in words: of whom the leader is clear beyond luck, and of whom it is not.
+
+    Args:
+        found: with one rival or more.
+        where: which of several tables it is about.
+    """
+    metric, nearest = found.metric, found.leads[0]
+    lead = nearest.seeds
+    first, second = found.leader.title, nearest.rival.title
     start, by = _start(where, f"{metric.title}:"), metric.text(lead.mean)
+    beaten = [one.rival.title for one in found.beaten]
+    others = [one.rival.title for one in found.leads if not one.clear]
     if not found.learned:
         return _start(where, "nothing has learned yet: train longer.")
     if found.clear:
-        return f"{start} {first} is best, by {by} over {second} ({_range(lead, metric)})."
+        every = f", and clear of {_listed(beaten[1:])}" if len(beaten) > 1 else ""
+        said = f"{start} {first} is best, by {by} over {second} ({_range(lead, metric)}){every}."
+        return said + _of_this_test_set(found)
+    if beaten:
+        said = f"{start} {first} leads; clear of {_listed(beaten)}; not of {_listed(others)}."
+        return said + _of_this_test_set(found)
+    ahead = f"{first} is ahead of {second} by {by}"
     if lead.mean == 0:
         return f"{start} {first} and {second} are level."
     if lead.pairs < FEWEST:
         seeds = "one seed" if lead.pairs == 1 else count(lead.pairs, "seed")
-        return f"{start} {first} is ahead of {second} by {by}, with {seeds}: that may be luck."
+        return f"{start} {ahead}, with {seeds}: that may be luck."
     if math.isnan(lead.low):
         return (
-            f"{start} no clear winner. {first} is ahead of {second} by {by} with every seed, which "
-            "is too few values to make an interval of."
+            f"{start} no clear winner. {ahead} with every seed, which is too few values to make an "
+            "interval of."
         )
-    return (
-        f"{start} no clear winner. {first} is ahead of {second} by {by}, but the "
-        f"{_range(lead, metric)} includes zero."
-    )
+    if lead.excludes_zero:
+        return (
+            f"{start} no clear winner. {ahead} ({_range(lead, metric)}), but among "
+            f"{found.comparisons} comparisons that may be luck (p = {nearest.p:.2f} by Holm)."
+        )
+    return f"{start} no clear winner. {ahead}, but the {_range(lead, metric)} includes zero."
+
+
+def _of_this_test_set(found: Verdict) -> str:
+    """A sentence on leads that the seeds make clear and the size of the test set does not."""
+    open_ = [lead.rival.title for lead in found.beaten if lead.overall.low <= 0]
+    return f" Another test set may reverse its lead over {_listed(open_)}." if open_ else ""
+
+
+def _listed(names: list[str]) -> str:
+    """Names in a row.
+
+    >>> _listed(["CE"]), _listed(["CE", "EX", "PENEX"])
+    ('CE', 'CE, EX and PENEX')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _against_ce(rows: list[Row], where: str) -> list[str]:
     """PENEX against cross-entropy: the question that most users come with."""
-    penex = next((row for row in rows if row.loss == "penex"), None)
-    ce = next((row for row in rows if row.loss == "ce"), None)
+    penex = next((row for row in rows if row.loss == registry.SUBJECT), None)
+    ce = next((row for row in rows if row.loss == registry.BASELINE), None)
     if penex is None or ce is None:
         return []
     parts = []

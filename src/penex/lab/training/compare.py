@@ -19,10 +19,10 @@ from penex.lab.tasks import Task
 from penex.lab.tasks.runs import Contender, Run, Treatment, plan
 from penex.lab.training import check_data, packing
 from penex.lab.training.place import Place
+from penex.registry import FIVE
 
 Listing = dict[str, Any]
 
-FIVE = ("ce", "label_smoothing", "confidence_penalty", "focal", "penex")
 _MOST_SEEDS = 10_000
 
 

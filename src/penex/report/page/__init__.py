@@ -1,5 +1,6 @@
 """The page: one self-contained HTML file that shows what happened."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from penex import registry
 from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, Metric
-from penex.report import figures, series, tables
+from penex.report import leads, series, tables
 from penex.report.drawing import Panel
 from penex.report.page import blocks
 from penex.report.page.svg import colour, svg
@@ -95,6 +96,9 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         "metrics": METRICS.values(),
         "columns": columns,
         "tables": [block for result in both for block in _tables(result, several, columns)],
+        "leads": [block for result in both for block in _leads(result, several)],
+        "lead_heads": leads.HEADS[2:],
+        "lead_note": leads.NOTE,
         "difference": blocks.difference(results, second, columns) if second else None,
         "sizes": [
             _figure(blocks.named(METRICS[name].title, result, several), panel)
@@ -124,6 +128,7 @@ def _sections(context: dict[str, Any]) -> Iterator[dict[str, str]]:
     yield {"id": "result", "title": "What came out"}
     yield {"id": "table", "title": "Table"}
     for name, title in (
+        ("leads", "Leads"),
         ("difference", "The two compared"),
         ("sizes", "How much data?"),
         ("curves", "Learning curves"),
@@ -183,6 +188,18 @@ def _tables(results: Results, several: bool, columns: list[Metric]) -> Iterator[
         }
 
 
+def _leads(results: Results, several: bool) -> Iterator[dict[str, Any]]:
+    """The leads of each training size, in groups of a metric and its leader."""
+    for size in results.train_sizes:
+        lines = leads.lines(results.at(size))
+        groups = itertools.groupby(lines, key=lambda line: line[:2])
+        if lines:
+            yield {
+                "caption": blocks.named(count(size, "training example"), results, several),
+                "groups": [(first, [line[2:] for line in some]) for first, some in groups],
+            }
+
+
 def _sortable(row: Row, metric: str) -> str:
     mean, _ = mean_and_spread(list(row.values(metric).values()))
     return "" if math.isnan(mean) or row.broken(metric) else f"{mean:.8g}"
@@ -236,7 +253,7 @@ def _loss_colours() -> str:
     """The colour of each loss, the same as in the figures; lighter on a dark page if need be."""
     light, dark = [], []
     for name in registry.LOSSES:
-        tone = figures.colour(name)
+        tone = registry.colour(name)
         variable = f"--loss-{name.replace('_', '-')}"
         light.append(f"{variable}:{tone};")
         dark.append(f"{variable}:{_ON_DARK.get(tone, tone)};")

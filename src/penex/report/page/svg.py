@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from penex import registry
-from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker
+from penex.report.drawing import PLAIN, Bar, Dot, Line, Mark, Panel, Point, Whisker
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 10.0, 34.0
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
@@ -60,11 +60,11 @@ def colour(ink: str) -> str:
     """What the page's style calls the colour of a loss, or of something else.
 
     >>> colour("penex"), colour("shade"), colour("someone:Else")
-    ('var(--loss-penex)', 'var(--shade)', '#7f7f7f')
+    ('var(--loss-penex)', 'var(--shade)', '#C77B3B')
     """
     if ink in registry.LOSSES:
         return f"var(--loss-{ink.replace('_', '-')})"
-    return f"var(--{ink})" if ink in ("ink", "muted", "shade") else "#7f7f7f"
+    return f"var(--{ink})" if ink in PLAIN else registry.colour(ink)
 
 
 def svg(panel: Panel) -> str:
