@@ -2,14 +2,17 @@
 
 f are the logits, y the target, alpha the sensitivity, rho the penalty:
 
-    EX(f) = E[exp(-alpha f_y)],   SE(x) = sum_j exp f_j(x),   L = EX + rho E[SE].
+    EX(f) = E[exp(-alpha f_y)],   SE(x) = sum_j exp f_j(x),   L = sign(alpha) EX + rho E[SE].
+
+The paper has alpha above 0. With the sign, alpha between -1 and 0 has the same minimiser,
+P = (rho / |alpha|) exp((1 + alpha) f), and a wrong example then costs no more than so much.
 
 Every function takes the shapes, dtypes and target kinds of torch's cross-entropy. Half precision
 is computed and returned in float32, since a logit of 12 already overflows float16 under exp.
 """
 
 import math
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -27,6 +30,9 @@ ORDERS = ("algorithm", "listing")
 _LARGEST_LOGIT = 1e4
 _ROOM = _LARGEST_LOGIT * 100.0
 
+# Up to here exp is exact in every batch there can be: the limit of 9e12 logits in float32.
+_ALWAYS_EXACT = 45.0
+
 
 def exponential(logits: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor:
     r"""EX of each example, exp(-alpha f_y): the exponential loss (the paper's eq:EL).
@@ -37,7 +43,7 @@ def exponential(logits: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor
         logits: f, of shape (C), (N, C) or (N, C, d1, ...).
         target: class indices (EX is 0 where it is -100), or probabilities q_j, for which EX is
             sum_j q_j exp(-alpha f_j).
-        alpha: the sensitivity.
+        alpha: the sensitivity, of either sign.
 
     >>> exponential(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), alpha=0.5)
     tensor([0.3679])
@@ -68,20 +74,25 @@ def penex(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""PENEX for a given rho: E[exp(-alpha f_y)] + rho E[sum_j exp f_j] (the paper's eq:PEL).
+    r"""PENEX for a given rho: sign(alpha) E[exp(-alpha f_y)] + rho E[sum_j exp f_j].
 
-    With the weights u_ij of `penex.targets`, an example's loss is
-    sum_j u_ij exp(-alpha f_ij) + rho (sum_j u_ij) sum_j exp f_ij, and ``mean`` divides as torch's
-    cross-entropy does. Exact while the sums fit; past that (exp(68) for a float32 batch of
-    64 x 10) exp continues linearly, so that value and gradient are finite for logits up to 1e4 in
-    size. A batch with nothing in it (empty, or all ignored) has loss 0 and gradient 0, where
-    torch's cross-entropy gives NaN.
+    The paper's eq:PEL, which has alpha above 0. With the weights u_ij of `penex.targets`, an
+    example's loss is sign(alpha) sum_j u_ij exp(-alpha f_ij) + rho (sum_j u_ij) sum_j exp f_ij, and
+    ``mean`` divides as torch's cross-entropy does. Exact while the sums fit; past that (exp(68) for
+    a float32 batch of 64 x 10) exp continues linearly, so that value and gradient are finite for
+    logits up to 1e4 in size. A batch with nothing in it (empty, or all ignored) has loss 0 and
+    gradient 0, where torch's cross-entropy gives NaN.
+
+    For alpha below 0 each logit has one stationary point, its minimum: the derivative
+    rho exp f - |alpha| p exp(|alpha| f) is exp f times something that only rises. A common shift of
+    the logits is a change of rho: L(f + c; rho) = e^(-alpha c) L(f; rho e^((1 + alpha) c)).
 
     Args:
         logits: f, of shape (C), (N, C) or (N, C, d1, ...).
         target: class indices, or class probabilities in the shape of the logits.
-        alpha: the sensitivity, above 0.
-        rho: the penalty, above 0; `optimal_penalty` gives the best one.
+        alpha: the sensitivity, above 0, or between -1 and 0.
+        rho: the penalty, above 0; `optimal_penalty` gives the best one. For alpha below 0 at least
+            `lowest_penalty`.
         weight: a weight for each class.
         ignore_index: the class index that takes an example out.
         label_smoothing: between 0 and 1.
@@ -91,6 +102,8 @@ def penex(
     tensor(2.5000)
     """
     targets.check_reduction(reduction)
+    if not isinstance(alpha, Tensor) and not isinstance(rho, Tensor):
+        check_penalty(alpha, rho)
     batch = targets.read(
         logits,
         target,
@@ -100,7 +113,22 @@ def penex(
     )
     ex, se = terms(batch, alpha)
     total = targets.divisor(batch.mass.detach().sum(), batch.total)
-    return targets.reduce(ex + rho * se, total, reduction)
+    return targets.reduce(sign(alpha) * ex + rho * se, total, reduction)
+
+
+@overload
+def sign(alpha: float) -> float: ...
+@overload
+def sign(alpha: float | Tensor) -> float | Tensor: ...
+def sign(alpha: float | Tensor) -> float | Tensor:
+    """1 or -1, as alpha is above or below 0.
+
+    >>> sign(-0.3)
+    -1.0
+    """
+    if isinstance(alpha, Tensor):
+        return torch.sign(alpha)
+    return math.copysign(1.0, alpha)
 
 
 def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -125,8 +153,16 @@ def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
 
 
 def saturated_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
-    """ex_i = sum_j u_ij exp(-alpha f_ij), saturated."""
+    """ex_i = sum_j u_ij exp(-alpha f_ij), saturated.
+
+    For alpha below 0 it becomes a line at the same logit as se does. Both are lines beyond, where
+    the penalty's is the steeper one (see `lowest_penalty`): the loss is bounded below.
+    """
     limit = _limit(batch.logits)
+    if isinstance(alpha, Tensor):
+        limit = torch.where(alpha < 0, -alpha * limit, limit)
+    elif alpha < 0:
+        limit = -alpha * limit
     return batch.expect(
         lambda f: saturated_exp(-alpha * f, limit), batch.logits, floor=-_LARGEST_LOGIT / alpha
     )
@@ -145,28 +181,61 @@ def saturated_se(batch: targets.Examples) -> Tensor:
 def optimal_penalty(
     ex_mean: Number, se_mean: Number, alpha: float, eps: float | Tensor = 1e-12
 ) -> Number:
-    r"""rho* = alpha E[EX] / E[SE], which minimises the margin tail bound (prop:optimal_penalty).
+    r"""rho* = |alpha| E[EX] / E[SE], which minimises the margin tail bound (prop:optimal_penalty).
 
     The bound is e^(b gamma) rho^(-b) (EX + rho SE) with b = alpha / (1 + alpha). Its logarithm has
     the derivative -b / rho + SE / (EX + rho SE) in rho, which is zero at rho = alpha EX / SE only.
+    For alpha below 0 there is no such bound, but rho* is the penalty at which no common shift of
+    the logits helps, for either sign: dL(f + c) / dc = -|alpha| EX + rho SE at c = 0.
 
     Args:
         ex_mean: the mean of EX. Sums do as well, with eps times what the means divide by.
         se_mean: the mean of SE.
-        alpha: the sensitivity.
+        alpha: the sensitivity, of either sign.
         eps: keeps the quotient finite when SE underflows (Algorithm 1's epsilon).
 
     >>> optimal_penalty(2.0, 10.0, alpha=0.1, eps=0.0)
     0.02
     """
-    return alpha * ex_mean / (se_mean + eps)  # type: ignore[return-value]
+    return abs(alpha) * ex_mean / (se_mean + eps)  # type: ignore[return-value]
+
+
+def lowest_penalty(alpha: Number, rho_min: float = 0.0) -> Number:
+    r"""The least rho under which the loss is bounded below, whatever the batch, or rho_min if more.
+
+    For alpha below 0 an example that is certain has its best logit at
+    f = log(|alpha| / rho) / (1 + alpha). Beyond the limit up to where exp is exact, both terms are
+    lines, and -exp(|alpha| f) + rho exp f rises there just if f is below that limit. So rho must be
+    at least |alpha| exp(-(1 + alpha) limit), here for the lowest limit that a batch can have, 45.
+
+    >>> round(lowest_penalty(-0.9), 4), lowest_penalty(0.1)
+    (0.01, 0.0)
+    """
+    if isinstance(alpha, Tensor):  # of each of many models
+        lowest = -alpha * torch.exp(-_ALWAYS_EXACT * (1 + alpha))
+        return torch.where(alpha < 0, lowest.clamp(min=rho_min), rho_min)
+    if alpha > 0:
+        return rho_min
+    return max(rho_min, -alpha * math.exp(-_ALWAYS_EXACT * (1 + alpha)))
+
+
+def check_penalty(alpha: float, rho: float) -> None:
+    """Raise ValueError if the loss is not bounded below for a rho this low."""
+    lowest = lowest_penalty(alpha)
+    if rho < lowest:
+        raise ValueError(
+            f"With alpha={alpha:g} rho must be at least {lowest:.3g}, or the logits of a certain "
+            f"example tend to log(|alpha| / rho) / (1 + alpha) = "
+            f"{math.log(-alpha / rho) / (1 + alpha):.0f}, above {_ALWAYS_EXACT:g}, up to where exp "
+            f"is exact in any batch; got {rho:g}."
+        )
 
 
 def update_penalty(
     rho: float | Tensor,
     estimate: float | Tensor,
     ema: float,
-    rho_min: float,
+    rho_min: float | Tensor,
     rho_max: float,
     order: str = "algorithm",
 ) -> Tensor:
@@ -191,18 +260,24 @@ def update_penalty(
     """
     check_order(order)
     if not isinstance(rho, Tensor) and not isinstance(estimate, Tensor):
-        moved = updated_number(rho, estimate, ema, rho_min, rho_max, order)
+        moved = updated_number(rho, estimate, ema, float(rho_min), rho_max, order)
         return torch.tensor(moved, dtype=torch.float64)
     if not isinstance(rho, Tensor):
         rho = estimate.new_tensor(rho)  # type: ignore[union-attr]
     if not isinstance(estimate, Tensor):
         estimate = rho.new_tensor(estimate)
     if order == "listing":
-        estimate = estimate.clamp(rho_min, rho_max)
+        estimate = _clipped(estimate, rho_min, rho_max)
     previous = torch.where(is_set(rho), rho, estimate)
     # An estimate may have overflowed, and 0 times infinity is not the 0 that is meant.
     average = estimate if ema == 1 else (1 - ema) * previous + ema * estimate
-    return average if order == "listing" else average.clamp(rho_min, rho_max)
+    return average if order == "listing" else _clipped(average, rho_min, rho_max)
+
+
+def _clipped(rho: Tensor, rho_min: float | Tensor, rho_max: float) -> Tensor:
+    if isinstance(rho_min, Tensor):  # clamp takes two of these or none
+        return torch.maximum(rho, rho_min.to(rho)).clamp(max=rho_max)
+    return rho.clamp(rho_min, rho_max)
 
 
 def updated_number(
@@ -232,7 +307,7 @@ def is_set(rho: Tensor) -> Tensor:
 def probabilities(logits: Tensor, alpha: float | Tensor) -> Tensor:
     r"""P(y | x) = softmax((1 + alpha) f): PENEX is calibrated at temperature 1 / (1 + alpha).
 
-    At the population minimiser P = (rho / alpha) exp((1 + alpha) f), and rho / alpha cancels in
+    At the population minimiser P = (rho / |alpha|) exp((1 + alpha) f), and rho / |alpha| cancels in
     the normalisation (prop:self_calibration).
 
     >>> probabilities(torch.tensor([[0.0, 1.0]]), alpha=1.0)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -10,11 +11,18 @@ from torch import Tensor, nn
 
 from penex import functional as F
 from penex import targets
-from penex.base import POSITIVE, Group, Settings
+from penex.base import Group, Legal, Settings
 from penex.kernels import eager
 from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
+
+_ALPHA = Legal(
+    low=-1.0,
+    above=True,
+    instead_of_zero="As alpha tends to 0, PENEX is the loss `unnormalised` "
+    "(penex.extras.UnnormalisedLoss).",
+)
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _PLAIN = (Tensor, nn.Parameter)
@@ -29,9 +37,19 @@ _NEEDS = {
 class PENEX(PenalisedLoss):
     r"""The penalised exponential loss, wherever torch.nn.CrossEntropyLoss stands.
 
-    L = E[exp(-alpha f_y)] + rho E[sum_j exp f_j], with rho estimated batch by batch in train()
-    (the paper's eq:PEL and alg:penex_training). For predictions use `probabilities`, which applies
-    the temperature 1 / (1 + alpha), not a plain softmax.
+    L = sign(alpha) E[exp(-alpha f_y)] + rho E[sum_j exp f_j], with rho estimated batch by batch in
+    train() (the paper's eq:PEL and alg:penex_training). For predictions use `probabilities`, which
+    applies the temperature 1 / (1 + alpha), not a plain softmax.
+
+    The paper has alpha above 0, where the examples that are wrong pull hardest. Between -1 and 0
+    (ours) those that are right already do, and a wrong one, whose label may be wrong, costs no more
+    than so much (at -inf the limit, which is a finite number); the minimiser is the same,
+    P = (rho / |alpha|) exp((1 + alpha) f). The gradient then grows with the target's logit, as
+    exp(|alpha| f_y), and so it does while a model learns: at rho* the gradient adds up to 0 over
+    the classes, so that the target's logit rises with the margin, which has to be 1 / (1 + alpha)
+    times cross-entropy's. No estimate of rho stops that, since at rho* all levels of the logits are
+    equal. A bound does: the logit of an example that is certain tends to
+    log(|alpha| / rho) / (1 + alpha). So near -1 give a fixed rho, or a higher rho_min.
 
     A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
     device it then shares, or beside it. Only a transformers model takes no module for its
@@ -40,11 +58,13 @@ class PENEX(PenalisedLoss):
     loss yourself from the logits.
 
     Args:
-        alpha: the sensitivity, above 0. 0.1 is the paper's default; take less under label noise.
-            It scales the gradient: Adam hardly notices, SGD wants a rate about 1 / alpha higher.
+        alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
+            under label noise. It scales the gradient: Adam hardly notices, SGD wants a rate about
+            1 / |alpha| higher.
         rho: None to estimate the penalty online; a number above 0 to hold it fixed.
         ema: the weight of a new batch in rho, in (0, 1].
-        rho_min: the lower bound of rho.
+        rho_min: the lower bound of rho. For alpha below 0 it is at least
+            `penex.functional.lowest_penalty`, without which the loss is not bounded below.
         rho_max: the upper bound of rho.
         order: ``algorithm`` averages, then clips (the paper's Algorithm 1); ``listing`` clips,
             then averages (the paper's code).
@@ -88,7 +108,7 @@ class PENEX(PenalisedLoss):
     tensor([[0.1192, 0.8808]])
     """
 
-    settings: ClassVar[Settings] = {"alpha": POSITIVE, **PenalisedLoss.settings}
+    settings: ClassVar[Settings] = {"alpha": _ALPHA, **PenalisedLoss.settings}
     alpha: float
 
     def __init__(
@@ -127,6 +147,19 @@ class PENEX(PenalisedLoss):
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
         self.impl = impl
         self.overwrite_logits = overwrite_logits
+
+    def check_together(self, settings: Mapping[str, float | None]) -> None:
+        """Refuse a rho so low that the loss of a negative alpha would not be bounded below."""
+        alpha, rho = settings.get("alpha"), settings.get("fixed_rho")
+        if alpha is None:
+            return
+        if rho is not None:
+            F.check_penalty(alpha, rho)
+        elif self.rho_max <= F.lowest_penalty(alpha):
+            raise ValueError(
+                f"With alpha={alpha:g} rho_max must be above {F.lowest_penalty(alpha):.3g}, the "
+                f"lowest rho that bounds the loss; got {self.rho_max:g}."
+            )
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch; in train() mode this is also one step of rho."""
@@ -233,7 +266,7 @@ class PENEX(PenalisedLoss):
         ):
             value: Tensor
             value, numbers = fused.finish(
-                sums, buffer, self.alpha, self.ema, self.rho_min, self.rho_max,
+                sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
                 self.fixed_rho or 0.0, self.training, self.order == "listing",
                 self.reduction == "mean",
             )  # fmt: skip
@@ -242,7 +275,7 @@ class PENEX(PenalisedLoss):
             total = total if self.reduction == "mean" else torch.ones_like(total)
             penalty = rho.to(total) if isinstance(rho, Tensor) else torch.full_like(total, rho)
             numbers = torch.stack([penalty, total])
-            value = sums[0] + numbers[0] * sums[1]
+            value = F.sign(self.alpha) * sums[0] + numbers[0] * sums[1]
             value = value if self.reduction == "none" else value.sum() / total
         if not (logits.requires_grad and torch.is_grad_enabled()):
             return value
@@ -262,7 +295,7 @@ class PENEX(PenalisedLoss):
         if not self.training and 0 < before < math.inf:
             return before
         estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
-        rho = F.updated_number(before, estimate, self.ema, self.rho_min, self.rho_max, self.order)
+        rho = F.updated_number(before, estimate, self.ema, self.lowest, self.rho_max, self.order)
         if self.training and buffer.dtype == batch.powers.dtype:
             buffer.fill_(rho)  # several times faster than `store`
         elif self.training:
@@ -270,14 +303,19 @@ class PENEX(PenalisedLoss):
         return rho
 
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
-        """EX, SE, and EX again: rho tends to alpha EX / SE."""
+        """sign(alpha) EX, SE, and EX: rho tends to |alpha| EX / SE."""
         ex, se = F.terms(batch, self.alpha)
-        return ex, se, ex
+        return F.sign(self.alpha) * ex, se, ex
 
     @property
-    def scale(self) -> float:
-        """alpha, as rho* = alpha EX / SE."""
-        return self.alpha
+    def gain(self) -> float:
+        """|alpha|, as rho* = |alpha| EX / SE."""
+        return abs(self.alpha)
+
+    @property
+    def lowest(self) -> float:
+        """The lower bound of rho: rho_min, or what bounds the loss of a negative alpha."""
+        return F.lowest_penalty(self.alpha, self.rho_min)
 
     @property
     def _sharpness(self) -> float:

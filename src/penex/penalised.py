@@ -16,8 +16,8 @@ _LARGEST = 1e38  # float32 ends at three times that
 class PenalisedLoss(Loss):
     r"""A term of its own plus rho E[sum_j exp f_j], with rho estimated batch by batch.
 
-    rho tends to scale E[evidence] / E[SE]; what evidence and scale are, a subclass says in
-    `terms` and `scale`. The arguments are those of `PENEX`.
+    rho tends to gain E[evidence] / E[SE]; what evidence and gain are, a subclass says in
+    `terms` and `gain`. The arguments are those of `PENEX`.
     """
 
     settings: ClassVar[Settings] = {"fixed_rho": POSITIVE_OR_NONE}
@@ -66,9 +66,14 @@ class PenalisedLoss(Loss):
         raise NotImplementedError
 
     @property
-    def scale(self) -> float:
+    def gain(self) -> float:
         """What rho is in units of E[evidence] / E[SE]."""
         raise NotImplementedError
+
+    @property
+    def lowest(self) -> float:
+        """The lower bound of rho."""
+        return self.rho_min
 
     def initial(self, statistic: str) -> float:
         """The fixed rho, if there is one; 0 stands for no usable batch yet."""
@@ -156,9 +161,9 @@ class PenalisedLoss(Loss):
     def _moved(self, sums: Tensor) -> Tensor:
         """One step of rho from the sums of evidence, se and D; none if they are unusable."""
         evidence, se, total = sums.unbind()
-        estimate = F.optimal_penalty(evidence, se, self.scale, eps=1e-12 * total)
+        estimate = F.optimal_penalty(evidence, se, self.gain, eps=1e-12 * total)
         moved = F.update_penalty(
-            self.rho, estimate, self.ema, self.rho_min, self.rho_max, self.order
+            self.rho, estimate, self.ema, self.lowest, self.rho_max, self.order
         )
         return torch.where(_usable(sums), moved, torch.where(F.is_set(self.rho), self.rho, 0))
 
@@ -177,7 +182,8 @@ class PenalisedLoss(Loss):
 def _usable(sums: Tensor) -> Tensor:
     """Whether rho can be estimated from these sums of evidence, se and D.
 
-    exp(-alpha f) and exp(f) cannot both underflow, so their sum is 0 only if nothing is left.
+    For alpha above 0, exp(-alpha f) and exp(f) cannot both underflow: their sum is 0 only if
+    nothing is left. Below 0 they can, and then loss and gradient are 0 as well.
     """
     left = sums[0] + sums[1]
     return torch.isfinite(left) & (left > 0)
