@@ -43,6 +43,7 @@ def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tenso
                 (2, "accumulated"),
                 (2, "probabilities"),
                 (2, "negative"),
+                (4, "scaled"),
                 (2, "fixed"),
                 (2, "unnormalised"),
                 (2, "conex_penalty"),

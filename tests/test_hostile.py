@@ -15,6 +15,7 @@ from penex import functional as F
 FP16_MAX = torch.finfo(torch.float16).max
 MASKS = [-math.inf, torch.finfo(torch.float32).min, torch.finfo(torch.float16).min, -1e9]
 hostile = st.sampled_from([math.inf, -math.inf, math.nan, 1e30, -1e30, FP16_MAX, -FP16_MAX])
+scales = st.sampled_from(["paper", "cross_entropy"])
 signs = st.sampled_from([0.1, -0.05, -0.3, -0.7, -0.95])
 ordinary = st.floats(-20, 20, width=16)
 dtypes = st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -26,9 +27,9 @@ def tables(cell: st.SearchStrategy[float]) -> st.SearchStrategy[Tensor]:
     return st.lists(row, min_size=1, max_size=5).map(torch.tensor)
 
 
-def seasoned(alpha: float = 0.1) -> penex.PENEX:
+def seasoned(alpha: float = 0.1, scale: str = "paper") -> penex.PENEX:
     """A loss that has seen a good batch."""
-    loss = penex.PENEX(alpha)
+    loss = penex.PENEX(alpha, scale=scale)
     loss(*GOOD)
     return loss
 
@@ -40,11 +41,12 @@ def seasoned(alpha: float = 0.1) -> penex.PENEX:
     fresh=st.booleans(),
     soft=st.booleans(),
     alpha=signs,
+    scale=scales,
 )
 def test_rho_survives_any_batch(
-    logits: Tensor, dtype: torch.dtype, fresh: bool, soft: bool, alpha: float
+    logits: Tensor, dtype: torch.dtype, fresh: bool, soft: bool, alpha: float, scale: str
 ) -> None:
-    loss = penex.PENEX(alpha) if fresh else seasoned(alpha)
+    loss = penex.PENEX(alpha, scale=scale) if fresh else seasoned(alpha, scale)
     logits = logits.to(dtype)
     target = torch.zeros(len(logits)).long()
     labels = torch.nn.functional.one_hot(target, 3).to(dtype) if soft else target
@@ -76,6 +78,7 @@ def test_rho_survives_any_batch(
     reduction=st.sampled_from(["mean", "sum", "none"]),
     smoothing=st.sampled_from([0.0, 0.1]),
     rho=st.none() | st.sampled_from([1e-6, 100.0]),
+    scale=scales,
 )
 def test_finite_up_to_ten_thousand(
     logits: Tensor,
@@ -84,10 +87,11 @@ def test_finite_up_to_ten_thousand(
     reduction: str,
     smoothing: float,
     rho: float | None,
+    scale: str,
 ) -> None:
     if rho is not None:
         rho = max(rho, F.lowest_penalty(alpha))
-    loss = penex.PENEX(alpha, reduction=reduction, label_smoothing=smoothing, rho=rho)
+    loss = penex.PENEX(alpha, rho=rho, reduction=reduction, label_smoothing=smoothing, scale=scale)
     leaf = logits.to(dtype).float().requires_grad_()
     value = loss(leaf, torch.zeros(len(logits)).long())
     value.sum().backward()
@@ -194,11 +198,12 @@ def test_what_stands_at_an_ignored_position_does_not_matter(
     fresh=st.booleans(),
     smoothing=st.sampled_from([0.0, 0.1]),
     alpha=signs,
+    scale=scales,
 )
 def test_all_ignored_is_zero_with_zero_gradient(
-    logits: Tensor, reduction: str, fresh: bool, smoothing: float, alpha: float
+    logits: Tensor, reduction: str, fresh: bool, smoothing: float, alpha: float, scale: str
 ) -> None:
-    loss = penex.PENEX(alpha, reduction=reduction, label_smoothing=smoothing)
+    loss = penex.PENEX(alpha, reduction=reduction, label_smoothing=smoothing, scale=scale)
     if not fresh:
         loss(*GOOD)
     before = loss.rho.item()
@@ -271,9 +276,10 @@ def test_underflow_is_not_nothing() -> None:
     assert loss.rho.item() == 100
 
 
-def test_a_negative_alpha_may_underflow_to_nothing() -> None:
+@pytest.mark.parametrize("scale", ["paper", "cross_entropy"])
+def test_a_negative_alpha_may_underflow_to_nothing(scale: str) -> None:
     """At logits of -200 both terms are 0 in float32, and so are gradient and step of rho."""
-    loss = seasoned(-0.9)
+    loss = seasoned(-0.9, scale)
     before = loss.rho.item()
     logits = torch.full((2, 3), -200.0, requires_grad=True)
     value = loss(logits, torch.tensor([0, 1]))

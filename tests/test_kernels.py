@@ -51,6 +51,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         {"ignored": True},
         {"alpha": -0.05},
         {"alpha": -0.95, "weight": True, "ignored": True},
+        {"alpha": -0.3, "scale": "cross_entropy", "weight": True},
+        {"scale": "cross_entropy", "reduction": "sum", "ignored": True},
     ],
 )
 def test_equals_the_plain_formula(
@@ -77,6 +79,8 @@ def test_equals_the_plain_formula(
         size = expected.abs().item()
         if alpha < 0:
             size += 4 * (fast.rho * F.sum_exp(logits).mean()).item()
+        if "scale" in options:
+            size = 1 / abs(alpha) if options.get("reduction") != "sum" else target.numel() / alpha
         torch.testing.assert_close(value, expected, rtol=0, atol=exact * size)
         assert fast.rho.dtype == slow.rho.dtype
         assert fast.rho.item() == pytest.approx(slow.rho.item(), rel=exact)

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -392,7 +393,7 @@ def compiled_equals_eager(backend: str, alpha: float = 0.1, **options: Any) -> N
         {"rho": 0.2},
         {"order": "listing", "accumulate": 2},
         {"weight": torch.rand(5), "label_smoothing": 0.1, "reduction": "sum"},
-        {"alpha": -0.7},
+        {"alpha": -0.7, "scale": "cross_entropy"},
     ],
 )
 def test_compiled_graph_is_whole_and_equal(options: dict[str, Any]) -> None:
@@ -428,6 +429,7 @@ def test_compiled_code_is_equal() -> None:
         ({"order": "paper"}, "order must be one of algorithm, listing; got 'paper'"),
         ({"reduction": "avg"}, "reduction must be one of mean, sum, none; got 'avg'"),
         ({"impl": "cobol"}, "got 'cobol'"),
+        ({"scale": "large"}, "scale must be one of paper, cross_entropy; got 'large'"),
         ({"accumulate": 0}, "accumulate must be a whole number from 1 on; got 0"),
         ({"accumulate": 1.5}, "accumulate must be"),
         ({"accumulate": float("nan")}, "accumulate must be"),
@@ -475,6 +477,82 @@ def test_inference_helpers() -> None:
     torch.testing.assert_close(loss.probabilities(logits), expected)
     assert "alpha=0.25" in repr(loss)
     assert "rho=0.5" in repr(penex.PENEX(rho=0.5))
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0, *NEGATIVE])
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_scaled_gradient_of_alike_logits_is_cross_entropys(
+    alpha: float, impl: str, reduction: str
+) -> None:
+    """At any level; and no shift changes it anywhere, nor does it exceed cross-entropy's bound."""
+    target = torch.arange(16) % 5
+    found = []
+    for level in (-3.0, 0.0, 20.0):
+        logits = torch.full((16, 5), level, dtype=torch.float64, requires_grad=True)
+        options: dict[str, Any] = {"rho_min": 1e-300, "rho_max": 1e30, "reduction": reduction}
+        if F.lowest_penalty(alpha) < abs(alpha) * math.exp(-(1 + alpha) * 20) / 5:
+            scaled = penex.PENEX(alpha, impl=impl, scale="cross_entropy", **options)
+            (ours,) = torch.autograd.grad(scaled(logits, target), logits)
+            value = nn.CrossEntropyLoss(reduction=reduction)(logits, target)
+            (theirs,) = torch.autograd.grad(value, logits)
+            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+        (any_logits, labels), *_ = batches(1)
+        any_logits = (any_logits + level).requires_grad_()
+        scaled = penex.PENEX(alpha, impl=impl, scale="cross_entropy", **options)
+        (gradient,) = torch.autograd.grad(scaled(any_logits, labels), any_logits)
+        assert gradient.abs().sum() <= (2 if reduction == "mean" else 32) * (1 + 1e-9)
+        found.append(gradient)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, *NEGATIVE])
+@pytest.mark.parametrize(
+    "options", [{}, {"label_smoothing": 0.2, "weight": torch.rand(5, dtype=torch.float64)}]
+)
+def test_progress_is_what_the_scaled_loss_descends(alpha: float, options: dict[str, Any]) -> None:
+    """Its gradient at rho* is that of the scaled loss; it ignores a shift, and is log K or 0."""
+    logits, target = next(batches(1))
+    target[0] = -100
+    logits.requires_grad_()
+    loss = penex.PENEX(alpha, scale="cross_entropy", rho_max=1e6, **options)
+    (ours,) = torch.autograd.grad(loss(logits, target), logits)
+    before = loss.rho.item()
+    (expected,) = torch.autograd.grad(loss.progress(logits, target), logits)
+    torch.testing.assert_close(ours, expected, rtol=1e-7, atol=1e-12)
+    assert loss.rho.item() == before
+    shifted = loss.progress(logits - 3000, target)
+    torch.testing.assert_close(shifted, loss.progress(logits, target))
+    alike = loss.progress(torch.full((2, 5), 3.0, dtype=torch.float64), torch.tensor([0, 1]))
+    assert alike.item() == pytest.approx(math.log(5))
+    assert loss.progress(logits, torch.full_like(target, -100)).item() == 0
+    if not options:
+        sure = loss.progress(40 * torch.eye(5, dtype=torch.float64), torch.arange(5))
+        assert sure.item() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_state_fits_either_scale() -> None:
+    scaled = penex.PENEX(0.1, scale="cross_entropy")
+    scaled(*next(batches(1)))
+    paper = penex.PENEX(0.1)
+    paper.load_state_dict(scaled.state_dict())
+    assert torch.equal(paper.rho, scaled.rho)
+    assert repr(scaled) == "PENEX(alpha=0.1, scale=cross_entropy)"
+
+
+@pytest.mark.parametrize("scale", ["paper", "cross_entropy"])
+def test_a_level_that_runs_away_takes_the_gradient_along_unless_scaled(scale: str) -> None:
+    """Online, at alpha near -1: the paper's gradient grows with the logits, the scaled one not."""
+    target = torch.arange(4)
+    sizes = []
+    for level in (0.0, 10.0, 20.0):
+        logits = (level + torch.eye(4, dtype=torch.float64)).requires_grad_()
+        loss = penex.PENEX(-0.6, scale=scale)
+        (gradient,) = torch.autograd.grad(loss(logits, target), logits)
+        sizes.append(gradient.norm().item())
+    growth = math.exp(6) if scale == "paper" else 1.0  # exp(0.6 x 10)
+    assert sizes[1] / sizes[0] == pytest.approx(growth)
+    assert sizes[2] / sizes[1] == pytest.approx(growth)
 
 
 @pytest.mark.parametrize("alpha", [0.1, -0.3, -0.7])

@@ -31,6 +31,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "unreduced": {"reduction": "none"},
     "accumulated": {"accumulate": 2},
     "a class ignored": {"ignore_index": 1},
+    "scaled": {"scale": "cross_entropy"},
+    "scaled sum": {"scale": "cross_entropy", "reduction": "sum", "weight": True},
+    "scaled rows": {"scale": "cross_entropy", "reduction": "none", "label_smoothing": 0.1},
 }
 
 
@@ -67,6 +70,8 @@ def check(
     value, expected = fast(ours, target), slow(theirs, target)
     # With a sign the two terms of the value cancel: rounding is to their size.
     size = 0.0 if fast.alpha > 0 else (slow.rho * logits.float().exp().sum()).item()
+    if fast.scale == "cross_entropy":
+        size = len(logits) / abs(fast.alpha)
     torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7 + 1e-6 * size)
     factor = torch.linspace(0.5, 2, value.numel(), device=DEVICE).view_as(value)
     (3 * value * factor).sum().backward()
@@ -271,7 +276,14 @@ def test_the_gradient_may_take_the_place_of_the_logits() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"reduction": "none"}, {"rho": 0.1}, {"accumulate": 2}, {"alpha": -0.7}]
+    "options",
+    [
+        {},
+        {"reduction": "none"},
+        {"rho": 0.1},
+        {"accumulate": 2},
+        {"scale": "cross_entropy", "alpha": -0.7},
+    ],
 )
 def test_it_compiles_as_one_graph(options: dict[str, Any]) -> None:
     torch.compiler.reset()
@@ -356,7 +368,7 @@ def test_the_operators_keep_their_promises() -> None:
     torch.library.opcheck(fused._rows_op, given, test_utils=checks)
     sums = fused.rows(*given)
     rho = torch.tensor(0.2, device=DEVICE)
-    step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True)
+    step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True, True)
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
     _, numbers = launch.finish(*step)
     grad = torch.ones((), device=DEVICE)
@@ -531,12 +543,14 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(kernels, "finish", Recorder(made, again))
     sums, rho = torch.ones(4, 8, device=DEVICE), torch.ones((), device=DEVICE)
-    launch.finish(sums, rho, 0.1, 1, 1e-6, 100, 0.0, True, False, True)
-    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, True, False, True)
+    launch.finish(sums, rho, 0.1, 1, 1e-6, 100, 0.0, True, False, True, False)
+    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, True, False, True, False)
     assert len(made) == 9  # an ema of 1 is no constant of it
     assert [type(number) for number in made[-1][1][5:10]] == 5 * [float]
-    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True)
+    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, False)
     assert len(made) == 10
+    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, True)
+    assert len(made) == 11
 
 
 COMPILE = """
@@ -557,7 +571,7 @@ for arch in (80, 90):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
-                    "EXACT": kind == "*fp32",
+                    "SCALED": weighted, "EXACT": kind == "*fp32",
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish

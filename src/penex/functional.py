@@ -200,6 +200,25 @@ def optimal_penalty(
     return abs(alpha) * ex_mean / (se_mean + eps)  # type: ignore[return-value]
 
 
+def progress(batch: targets.Examples, alpha: float) -> Tensor:
+    r"""PENEX at the best level of the logits, in nats: log E[EX] / alpha + log E[SE].
+
+    It is at least 0, since exp f_y <= SE and a mean of powers rises with the exponent, and log K
+    for logits that are all alike. The gradient of PENEX at rho* is |alpha| EX times its own.
+
+    >>> progress(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
+    tensor(1.0986)
+    """
+    kept = (batch.mass != 0).unsqueeze(batch.dim)
+    # No shift changes it, and this one keeps the exponentials from underflowing.
+    level = torch.where(kept, batch.logits, -math.inf).detach().amax().nan_to_num(0.0, 0.0, 0.0)
+    ex, se = terms(batch._replace(logits=batch.logits - level), alpha)
+    mass = batch.mass.sum()
+    nothing = (mass == 0).to(mass)  # then 0 and not NaN
+    ex_mean, se_mean = ((term.sum() + nothing) / targets.divisor(mass, mass) for term in (ex, se))
+    return ex_mean.log() / alpha + se_mean.log()
+
+
 def lowest_penalty(alpha: Number, rho_min: float = 0.0) -> Number:
     r"""The least rho under which the loss is bounded below, whatever the batch, or rho_min if more.
 
@@ -344,6 +363,15 @@ def _limit(logits: Tensor) -> float | Tensor:
     number: float = torch.sym_float(summands)  # type: ignore[no-untyped-call]
     size = torch.full((), number, dtype=wide, device=device).clamp(min=1)
     return (math.log(torch.finfo(dtype).max) - (_ROOM * size).log()).to(dtype)
+
+
+def smallest_size(dtype: torch.dtype) -> float:
+    """The least size of a gradient that it is divided by: less would overflow, under a rho of 100.
+
+    >>> smallest_size(torch.float32)
+    1.1754943508222875e-34
+    """
+    return 1e4 * torch.finfo(dtype).tiny
 
 
 def saturated_exp(x: Tensor, limit: float | Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from penex.kernels import eager
 from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
+SCALES = ("paper", "cross_entropy")
 
 _ALPHA = Legal(
     low=-1.0,
@@ -48,8 +49,8 @@ class PENEX(PenalisedLoss):
     exp(|alpha| f_y), and so it does while a model learns: at rho* the gradient adds up to 0 over
     the classes, so that the target's logit rises with the margin, which has to be 1 / (1 + alpha)
     times cross-entropy's. No estimate of rho stops that, since at rho* all levels of the logits are
-    equal. A bound does: the logit of an example that is certain tends to
-    log(|alpha| / rho) / (1 + alpha). So near -1 give a fixed rho, or a higher rho_min.
+    equal. ``scale="cross_entropy"`` takes it out of the gradient; and a bound of rho is one of the
+    level: the logit of an example that is certain tends to log(|alpha| / rho) / (1 + alpha).
 
     A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
     device it then shares, or beside it. Only a transformers model takes no module for its
@@ -59,8 +60,7 @@ class PENEX(PenalisedLoss):
 
     Args:
         alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
-            under label noise. It scales the gradient: Adam hardly notices, SGD wants a rate about
-            1 / |alpha| higher.
+            under label noise. It scales the gradient, see `scale`.
         rho: None to estimate the penalty online; a number above 0 to hold it fixed.
         ema: the weight of a new batch in rho, in (0, 1].
         rho_min: the lower bound of rho. For alpha below 0 it is at least
@@ -88,6 +88,14 @@ class PENEX(PenalisedLoss):
             `implementation` says which it is. Under triton a target that is no class makes the
             loss NaN, where the others (and torch's cross-entropy) stop with a device-side assert
             on a GPU.
+        scale: ``paper`` is the printed loss. Its gradient has about |alpha| EX times the size of
+            cross-entropy's: a hundredth at first for alpha = 0.01, a million times at logits of 23
+            for alpha = -0.6. Adam hardly notices, but SGD's rate and a clipping norm are not
+            cross-entropy's then. ``cross_entropy`` divides by the batch's own
+            max(|alpha| EX, rho SE), a constant for the gradient, whose absolute values then add up
+            to 2 at most, as cross-entropy's do, for every alpha and level of the logits: a rate
+            that was tuned for cross-entropy stays. The loss itself then hardly moves; `progress` is
+            a number to look at. With `accumulate` each micro-batch has its own size.
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves
@@ -127,6 +135,7 @@ class PENEX(PenalisedLoss):
         accumulate: int = 1,
         process_group: Group = None,
         impl: str = "auto",
+        scale: str = "paper",
         overwrite_logits: bool = False,
     ) -> None:
         super().__init__(
@@ -145,7 +154,10 @@ class PENEX(PenalisedLoss):
         self.configure(alpha=alpha)
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
+        if scale not in SCALES:
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {scale!r}.")
         self.impl = impl
+        self.scale = scale
         self.overwrite_logits = overwrite_logits
 
     def check_together(self, settings: Mapping[str, float | None]) -> None:
@@ -172,8 +184,39 @@ class PENEX(PenalisedLoss):
             if batch is not None:
                 rho = self._step(batch)
                 divisor = batch.total if self.reduction == "mean" else 1.0
+                if self.scale == "cross_entropy":
+                    smallest = F.smallest_size(batch.powers.dtype)
+                    size = max(abs(self.alpha) * batch.ex, rho * batch.se, smallest)
+                    divisor *= size / batch.total
                 return eager.loss(input, batch, self.alpha, rho, divisor)
         return super().forward(input, target)
+
+    def progress(self, logits: Tensor, target: Tensor) -> Tensor:
+        """How far a model has come, in cross-entropy's units: log E[EX] / alpha + log E[SE].
+
+        It is log K for logits that are all alike, 0 for a model that is certain and right, and does
+        not change when a constant is added to all logits. Its gradient is that of the loss at
+        ``scale="cross_entropy"`` where rho is rho*, so it falls as training goes on, which the
+        values of the loss need not do: those of one step have another rho, and another size, than
+        those of the next. No state is read or moved, and no other rank asked.
+
+        Args:
+            logits: f, as for the loss.
+            target: as for the loss.
+
+        >>> PENEX(alpha=-0.5).progress(torch.full((2, 3), 7.0), torch.tensor([0, 1]))
+        tensor(1.0986)
+        """
+        return F.progress(self.read(logits, target), self.alpha)
+
+    def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:
+        """D as in the paper, or max(|alpha| EX, rho SE) times that."""
+        if self.scale == "paper":
+            return super().divisor(sums, rho, ranks)
+        size = torch.maximum(self.gain * sums[0], rho * sums[1])
+        # Of what underflows, or has nothing left in it, the quotient is to be 0 and not NaN.
+        size = size.clamp(min=F.smallest_size(size.dtype))
+        return size / ranks if self.reduction == "mean" else size / sums[2]
 
     def implementation(self, logits: Tensor, target: Tensor) -> str:
         """Which implementation computes a batch: ``reference``, ``eager`` or ``triton``.
@@ -268,15 +311,16 @@ class PENEX(PenalisedLoss):
             value, numbers = fused.finish(
                 sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
                 self.fixed_rho or 0.0, self.training, self.order == "listing",
-                self.reduction == "mean",
+                self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
-            rho, total = self.settle(sums[:3].sum(1))
-            total = total if self.reduction == "mean" else torch.ones_like(total)
-            penalty = rho.to(total) if isinstance(rho, Tensor) else torch.full_like(total, rho)
-            numbers = torch.stack([penalty, total])
+            rho, divisor = self.settle(sums[:3].sum(1))
+            if divisor is None:
+                divisor = sums.new_ones(())
+            penalty = rho.to(sums) if isinstance(rho, Tensor) else torch.full_like(divisor, rho)
+            numbers = torch.stack([penalty, divisor])
             value = F.sign(self.alpha) * sums[0] + numbers[0] * sums[1]
-            value = value if self.reduction == "none" else value.sum() / total
+            value = (value if self.reduction == "none" else value.sum()) / divisor
         if not (logits.requires_grad and torch.is_grad_enabled()):
             return value
         arguments = logits, (value,), target, weight, sums, numbers, rest
@@ -316,6 +360,11 @@ class PENEX(PenalisedLoss):
     def lowest(self) -> float:
         """The lower bound of rho: rho_min, or what bounds the loss of a negative alpha."""
         return F.lowest_penalty(self.alpha, self.rho_min)
+
+    def extra_repr(self) -> str:
+        """The numbers that decide the mathematics, and the scale if it is not the paper's."""
+        shown = super().extra_repr()
+        return shown if self.scale == "paper" else f"{shown}, scale={self.scale}"
 
     @property
     def _sharpness(self) -> float:

@@ -85,11 +85,13 @@ class PenalisedLoss(Loss):
         own, se, evidence = self.terms(batch)
         with torch.no_grad():
             sums = torch.stack([evidence.sum(), se.sum(), batch.total])
-        rho, total = self.settle(sums)
-        return targets.reduce(own + rho * se, total, self.reduction)
+        rho, divisor = self.settle(sums)
+        values = own + rho * se
+        values = values if self.reduction == "none" else values.sum()
+        return values if divisor is None else values / divisor
 
-    def settle(self, sums: Tensor) -> tuple[Tensor | float, Tensor]:
-        """The rho of a batch and what its mean divides by, from this rank's sums.
+    def settle(self, sums: Tensor) -> tuple[Tensor | float, Tensor | None]:
+        """The rho of a batch and what it is divided by, if at all, from this rank's sums.
 
         In train() mode this is a step of rho.
 
@@ -106,9 +108,22 @@ class PenalisedLoss(Loss):
                 if self.training and not counts:
                     self._warn_of_no_gradients()
                 rho = self._penalty(sums, counts).to(sums.dtype)
-            # DistributedDataParallel averages gradients over ranks: D / ranks makes that average
-            # the gradient of one process on the whole batch.
-            return rho, targets.divisor(sums[0] + sums[1], sums[2] / ranks)
+            return rho, self.divisor(sums, rho, ranks)
+
+    def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:
+        """What the loss of a batch is divided by: for a mean D, shared among the ranks.
+
+        DistributedDataParallel averages gradients over ranks: D / ranks makes that average the
+        gradient of one process on the whole batch.
+
+        Args:
+            sums: of evidence, se and D, over all ranks.
+            rho: the penalty of this batch.
+            ranks: how many share it.
+        """
+        if self.reduction != "mean":
+            return None
+        return targets.divisor(sums[0] + sums[1], sums[2] / ranks)
 
     @torch.no_grad()
     def end_step(self) -> None:

@@ -114,6 +114,7 @@ _ENTRIES = (
         PENEX,
         "the exponential loss with a penalty on the sum of exponentials",
         (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
+        introduced={"scale": "paper"},
     ),
     Entry("ex", "EX", ExponentialLoss, "the exponential loss alone, without a barrier"),
     Entry(

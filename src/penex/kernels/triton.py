@@ -152,7 +152,7 @@ def rows(  # type: ignore[no-untyped-def]
 def finish(  # type: ignore[no-untyped-def]
     sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
     FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    SCALED: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The loss from the rows' sums, and the step of rho."""
     sum_ex = tl.zeros((BLOCK,), tl.float32)
@@ -188,6 +188,10 @@ def finish(  # type: ignore[no-untyped-def]
     divisor = 1.0
     if MEAN:
         divisor = tl.where(left == 0, 1.0, total)
+    if SCALED:
+        size = tl.maximum(tl.abs(alpha) * ex, now * se, propagate_nan=tl.PropagateNan.ALL)
+        size = tl.maximum(size, 1.1754943508222875e-34, propagate_nan=tl.PropagateNan.ALL)
+        divisor = size if MEAN else size / total
     tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
     tl.store(numbers, now)
     tl.store(numbers + 1, divisor)
