@@ -1,18 +1,16 @@
 """PENEX as a module: the thin shell around `penex.functional` in which rho lives."""
 
-import importlib.util
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-import torch.autograd.forward_ad as forward_ad
-from torch import Tensor, nn
+from torch import Tensor
 
 from penex import functional as F
-from penex import targets
+from penex import penalty, targets
 from penex.base import Group, Legal, Settings
-from penex.kernels import eager
+from penex.kernels import choice, eager
 from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
@@ -25,8 +23,6 @@ _ALPHA = Legal(
     "(penex.extras.UnnormalisedLoss).",
 )
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-_PLAIN = (Tensor, nn.Parameter)
 _NEEDS = {
     "eager": "it takes class indices on the CPU, without label smoothing, accumulate, other ranks "
     "or reduction='none', and outside torch.compile and torch.func.",
@@ -166,11 +162,11 @@ class PENEX(PenalisedLoss):
         if alpha is None:
             return
         if rho is not None:
-            F.check_penalty(alpha, rho)
-        elif self.rho_max <= F.lowest_penalty(alpha):
+            penalty.check_penalty(alpha, rho)
+        elif self.rho_max <= (lowest := penalty.lowest_penalty(alpha)):
             raise ValueError(
-                f"With alpha={alpha:g} rho_max must be above {F.lowest_penalty(alpha):.3g}, the "
-                f"lowest rho that bounds the loss; got {self.rho_max:g}."
+                f"With alpha={alpha:g} rho_max must be above {lowest:.3g}, the lowest rho that "
+                f"bounds the loss; got {self.rho_max:g}."
             )
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -239,66 +235,38 @@ class PENEX(PenalisedLoss):
         if self.impl == "auto":
             # `penex bench` found it the fastest on a GPU at every size.
             fast = logits.is_cuda and self._is_fusible(logits, target)
-            return "triton" if fast and _kernels().works(logits.device) else "reference"
+            return "triton" if fast and choice.kernels().works(logits.device) else "reference"
         raise ValueError(f"impl={self.impl!r} cannot do this batch: {_NEEDS[self.impl]}")
 
     def _is_common(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.eager` may try: a plain batch on the CPU, by itself."""
         return (
-            not torch.compiler.is_compiling()
-            and type(logits) in _PLAIN
-            and type(target) is Tensor
-            and logits.is_cpu
-            and target.is_cpu
-            and logits.dtype in targets.LOGIT_DTYPES
-            and target.dtype == torch.int64
-            and logits.dim() > 1
-            and [logits.shape[0], *logits.shape[2:]] == [*target.shape]
+            choice.is_common(logits, target)
             and self._buffers["rho"].is_cpu  # type: ignore[union-attr]
             and self.label_smoothing == 0
             and self.ignore_index < 0
             and self.accumulate == 1
             and self.reduction != "none"
             and not (self.training and self.shares_batches())
-            and not _is_transformed()
         )
 
     def _is_fusible(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.fused` can do it: (N, C) logits up to float32 where Triton runs."""
-        weight = self._buffers["weight"]
         return (
-            _HAS_TRITON
-            and type(logits) in _PLAIN
-            and logits.dim() == 2
-            and logits.numel() > 0
-            and _goes_with(target, logits)
-            and (
-                (target.dtype == torch.int64 and target.shape == logits.shape[:1])
-                or (target.is_floating_point() and target.shape == logits.shape)
-            )
+            0 <= self.label_smoothing <= 1
+            and choice.is_fusible(logits, target, self._buffers["weight"])
             and (self.ignore_index < 0 or target.dim() == 1)
-            and (
-                weight is None
-                or (
-                    _goes_with(weight, logits)
-                    and weight.shape == logits.shape[1:]
-                    and weight.dtype == logits.dtype
-                )
-            )
-            and 0 <= self.label_smoothing <= 1
-            and _kernels().fits(logits, target)
-            and (torch.compiler.is_compiling() or not (_is_transformed() or logits.is_neg()))
         )
 
     def _fused(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss by the kernels of `kernels.fused`."""
-        fused = _kernels()
+        fused = choice.kernels()
         self.follow(logits)
         weight, buffer = self._buffers["weight"], self._buffers["rho"]
         assert buffer is not None
         if weight is not None:
             weight = weight.contiguous()
-        overwrite = self.overwrite_logits and _is_disposable(logits)
+        overwrite = self.overwrite_logits and choice.is_disposable(logits)
         rest = fused.Options(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
         sums = fused.rows(logits.detach(), target, weight, *rest[:3])
         if (
@@ -317,8 +285,9 @@ class PENEX(PenalisedLoss):
             rho, divisor = self.settle(sums[:3].sum(1))
             if divisor is None:
                 divisor = sums.new_ones(())
-            penalty = rho.to(sums) if isinstance(rho, Tensor) else torch.full_like(divisor, rho)
-            numbers = torch.stack([penalty, divisor])
+            if not isinstance(rho, Tensor):
+                rho = torch.full_like(divisor, rho)
+            numbers = torch.stack([rho.to(sums), divisor])
             value = F.sign(self.alpha) * sums[0] + numbers[0] * sums[1]
             value = (value if self.reduction == "none" else value.sum()) / divisor
         if not (logits.requires_grad and torch.is_grad_enabled()):
@@ -338,8 +307,10 @@ class PENEX(PenalisedLoss):
         before: float = buffer.item()
         if not self.training and 0 < before < math.inf:
             return before
-        estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
-        rho = F.updated_number(before, estimate, self.ema, self.lowest, self.rho_max, self.order)
+        estimate = penalty.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
+        rho = penalty.updated_number(
+            before, estimate, self.ema, self.lowest, self.rho_max, self.order
+        )
         if self.training and buffer.dtype == batch.powers.dtype:
             buffer.fill_(rho)  # several times faster than `store`
         elif self.training:
@@ -359,7 +330,7 @@ class PENEX(PenalisedLoss):
     @property
     def lowest(self) -> float:
         """The lower bound of rho: rho_min, or what bounds the loss of a negative alpha."""
-        return F.lowest_penalty(self.alpha, self.rho_min)
+        return penalty.lowest_penalty(self.alpha, self.rho_min)
 
     def extra_repr(self) -> str:
         """The numbers that decide the mathematics, and the scale if it is not the paper's."""
@@ -369,40 +340,3 @@ class PENEX(PenalisedLoss):
     @property
     def _sharpness(self) -> float:
         return 1 + self.alpha
-
-
-def _kernels() -> Any:
-    """The fused kernels; they import triton, which is not everywhere and takes a second."""
-    from penex.kernels import fused
-
-    return fused
-
-
-def _goes_with(other: Tensor, logits: Tensor) -> bool:
-    """Whether the fused kernels can read a target or a weight beside the logits."""
-    return (
-        type(other) is Tensor
-        and other.device == logits.device
-        and other.dtype != torch.float64
-        and not other.requires_grad
-        and (torch.compiler.is_compiling() or not other.is_neg())
-    )
-
-
-def _is_disposable(logits: Tensor) -> bool:
-    """Whether logits may be overwritten: a result, dense, and no view of someone's parameter."""
-    base = logits if logits._base is None else logits._base
-    return not base.is_leaf and logits.is_contiguous()
-
-
-def _is_transformed() -> bool:
-    """Whether someone watches or rewrites the operations: then they must be plain ones.
-
-    torch.func, forward-mode differentiation, a dispatch mode (make_fx, fake tensors), jit.trace.
-    """
-    return (
-        forward_ad._current_level >= 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-    )

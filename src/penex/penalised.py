@@ -6,8 +6,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor
 
-from penex import functional as F
-from penex import targets
+from penex import penalty, targets
 from penex.base import POSITIVE_OR_NONE, Group, Loss, Options, Settings
 
 _LARGEST = 1e38  # float32 ends at three times that
@@ -47,7 +46,7 @@ class PenalisedLoss(Loss):
                 f"The bounds of rho must satisfy 0 < rho_min < rho_max; got rho_min={rho_min} and "
                 f"rho_max={rho_max}."
             )
-        F.check_order(order)
+        penalty.check_order(order)
         if not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
         self.configure(fixed_rho=rho)
@@ -157,12 +156,12 @@ class PenalisedLoss(Loss):
             if counts:
                 self.store("rho", moved)
                 return moved
-            return torch.where(F.is_set(self.rho), self.rho, moved)
+            return torch.where(penalty.is_set(self.rho), self.rho, moved)
 
         sums = torch.where(_usable(sums), sums, torch.zeros_like(sums))
         window = self._counted() + torch.cat([sums, sums.new_ones(1)])
         moved = self._moved(window[:3])
-        rho = torch.where(F.is_set(self.rho), self.rho, moved)
+        rho = torch.where(penalty.is_set(self.rho), self.rho, moved)
         if counts:
             full = window[3] >= self.accumulate
             self.store("rho", torch.where(full, moved, self.rho))
@@ -176,11 +175,11 @@ class PenalisedLoss(Loss):
     def _moved(self, sums: Tensor) -> Tensor:
         """One step of rho from the sums of evidence, se and D; none if they are unusable."""
         evidence, se, total = sums.unbind()
-        estimate = F.optimal_penalty(evidence, se, self.gain, eps=1e-12 * total)
-        moved = F.update_penalty(
+        estimate = penalty.optimal_penalty(evidence, se, self.gain, eps=1e-12 * total)
+        moved = penalty.update_penalty(
             self.rho, estimate, self.ema, self.lowest, self.rho_max, self.order
         )
-        return torch.where(_usable(sums), moved, torch.where(F.is_set(self.rho), self.rho, 0))
+        return torch.where(_usable(sums), moved, torch.where(penalty.is_set(self.rho), self.rho, 0))
 
     def _warn_of_no_gradients(self) -> None:
         if self._has_warned or torch.compiler.is_compiling():
