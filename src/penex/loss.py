@@ -42,11 +42,12 @@ class PENEX(PenalisedLoss):
     (ours) those that are right already do, and a wrong one, whose label may be wrong, costs no more
     than so much (at -inf the limit, which is a finite number); the minimiser is the same,
     P = (rho / |alpha|) exp((1 + alpha) f). The gradient then grows with the target's logit, as
-    exp(|alpha| f_y), and so it does while a model learns: at rho* the gradient adds up to 0 over
-    the classes, so that the target's logit rises with the margin, which has to be 1 / (1 + alpha)
-    times cross-entropy's. No estimate of rho stops that, since at rho* all levels of the logits are
-    equal. ``scale="cross_entropy"`` takes it out of the gradient; and a bound of rho is one of the
-    level: the logit of an example that is certain tends to log(|alpha| / rho) / (1 + alpha).
+    exp(|alpha| f_y), and so it does while a model learns: at rho* it adds up to 0 over batch and
+    classes, so that the target's logit rises with the margin, which has to be 1 / (1 + alpha) times
+    cross-entropy's. No estimate of rho stops that, since at rho* all levels of the logits are
+    equal; ``scale="cross_entropy"`` takes it out of the gradient. A bound of rho is one of the
+    level: the logit of a class with probability P tends to log(|alpha| P / rho) / (1 + alpha).
+    Near -1 that is far from 0 on one side or the other: below about -0.7 little is learned.
 
     A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
     device it then shares, or beside it. Only a transformers model takes no module for its
@@ -85,8 +86,8 @@ class PENEX(PenalisedLoss):
             loss NaN, where the others (and torch's cross-entropy) stop with a device-side assert
             on a GPU.
         scale: ``paper`` is the printed loss. Its gradient has about |alpha| EX times the size of
-            cross-entropy's: a hundredth at first for alpha = 0.01, a million times at logits of 23
-            for alpha = -0.6. Adam hardly notices, but SGD's rate and a clipping norm are not
+            cross-entropy's: a hundredth at first for alpha = 0.01, half a million times at logits
+            of 23 for alpha = -0.6. Adam hardly notices, but SGD's rate and a clipping norm are not
             cross-entropy's then. ``cross_entropy`` divides by the batch's own
             max(|alpha| EX, rho SE), a constant for the gradient, whose absolute values then add up
             to 2 at most, as cross-entropy's do, for every alpha and level of the logits: a rate
