@@ -30,6 +30,8 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "accumulated": lambda: penex.PENEX(0.1, accumulate=2),
     "probabilities": lambda: penex.PENEX(0.1),
+    "negative": lambda: penex.PENEX(-0.7),
+    "scaled": lambda: penex.PENEX(-0.3, scale="cross_entropy"),
     "fixed": lambda: penex.PENEX(0.1, rho=0.05),
     "unnormalised": lambda: registry.make("unnormalised"),
     "conex_penalty": lambda: registry.make("conex_penalty", rho=0.5),

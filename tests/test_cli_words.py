@@ -26,7 +26,10 @@ from pictures import write_class
         (["compare", "--device", "meta"], "penex trains on cpu, cuda, cuda:1, mps, or auto"),
         (["compare", "--device", "gpu"], "There is no device 'gpu'. Did you mean cuda?"),
         (["compare", "--dtype", "float64", "--autocast", "True"], "choose one of them"),
-        (["compare", "--losses", "penex:alpha=-1"], "alpha must be a finite number above 0"),
+        (
+            ["compare", "--losses", "penex:alpha=-1"],
+            "alpha must be a finite number above -1 and not 0",
+        ),
         (["compare", "--losses", "penex:beta=1"], "beta"),
         (["compare", "--losses", "ce", "ce"], "ce is there twice"),
         (["compare", "--losses", "penex", "penex:alpha=0.1"], "is there twice"),

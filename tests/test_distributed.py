@@ -42,6 +42,8 @@ def run_ranks(ranks: int, case: str, folder: Path) -> list[dict[str, torch.Tenso
                 (4, "weighted"),
                 (2, "accumulated"),
                 (2, "probabilities"),
+                (2, "negative"),
+                (4, "scaled"),
                 (2, "fixed"),
                 (2, "unnormalised"),
                 (2, "conex_penalty"),

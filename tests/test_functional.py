@@ -18,7 +18,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"label_smoothing": 0.2},
     {"weight": [0.5, 2.0, 1.0, 1.5], "label_smoothing": 0.2},
 ]
-alphas = st.floats(0.01, 3.0)
+NEGATIVE = [-0.05, -0.3, -0.7, -0.95]
+positive = st.floats(0.01, 3.0)
+alphas = positive | st.floats(-0.95, -0.01)
 rhos = st.floats(1e-6, 100.0)
 
 
@@ -44,7 +46,7 @@ def tensor_options(options: dict[str, Any], dtype: torch.dtype) -> dict[str, Any
     ("dtype", "rtol"),
     [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 1e-6), (torch.float16, 1e-6)],
 )
-@pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0, *NEGATIVE])
 def test_value_and_gradient_equal_the_oracle(
     dtype: torch.dtype, rtol: float, options: dict[str, Any], soft: bool, alpha: float
 ) -> None:
@@ -55,14 +57,17 @@ def test_value_and_gradient_equal_the_oracle(
     theirs = logits.double().requires_grad_()
     if soft:
         target = target.to(dtype)
-    loss = F.penex(ours, target, alpha, 0.03, **tensor_options(options, dtype))
-    oracle = _reference.penex(theirs, target.double() if soft else target, alpha, 0.03, **options)
+    loss = F.penex(ours, target, alpha, 0.3, **tensor_options(options, dtype))
+    wide = target.double() if soft else target
+    oracle = _reference.penex(theirs, wide, alpha, 0.3, **options)
+    ex, _, total = _reference.loss_terms(theirs.detach(), wide, alpha, **options)
     (grad,) = torch.autograd.grad(loss, ours)
     (oracle_grad,) = torch.autograd.grad(oracle, theirs)
 
     assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert grad.dtype == dtype
-    torch.testing.assert_close(loss.double(), oracle, rtol=rtol, atol=0)
+    # With a sign the terms may cancel: rounding is to their size.
+    torch.testing.assert_close(loss.double(), oracle, rtol=rtol, atol=rtol * float(sum(ex) / total))
     rounding = max(rtol, torch.finfo(dtype).eps if dtype.itemsize == 2 else 0)
     scale = oracle_grad.abs().max().item()
     torch.testing.assert_close(grad.double(), oracle_grad, rtol=rounding, atol=rtol * scale)
@@ -71,13 +76,14 @@ def test_value_and_gradient_equal_the_oracle(
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_gradcheck(options: dict[str, Any], soft: bool, reduction: str) -> None:
+@pytest.mark.parametrize("alpha", [0.3, -0.3, -0.95])
+def test_gradcheck(alpha: float, options: dict[str, Any], soft: bool, reduction: str) -> None:
     logits, target = batch(1, soft, rows=3)
     inputs = (logits.requires_grad_(), target.requires_grad_() if soft else target)
 
     def loss(f: Tensor, y: Tensor) -> Tensor:
         return F.penex(
-            f, y, 0.3, 0.7, reduction=reduction, **tensor_options(options, torch.float64)
+            f, y, alpha, 0.7, reduction=reduction, **tensor_options(options, torch.float64)
         )
 
     assert torch.autograd.gradcheck(loss, inputs)
@@ -117,21 +123,49 @@ def test_spatial_positions_are_rows() -> None:
 
 def test_functional_loss_works_under_vmap() -> None:
     logits, target = torch.randn(3, 6, 4), torch.randint(4, (3, 6))
-    alpha, rho = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
+    alpha, rho = torch.tensor([0.1, -0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
+    logits[1] *= 100  # beyond the limit
     mapped = torch.func.vmap(F.penex)(logits, target, alpha, rho)
-    each = [F.penex(*case) for case in zip(logits, target, alpha, rho, strict=True)]
+    numbers = alpha.double().tolist()
+    each = [F.penex(*case) for case in zip(logits, target, numbers, rho, strict=True)]
     torch.testing.assert_close(mapped, torch.stack(each))
 
 
 @given(seed=st.integers(0, 999), alpha=alphas)
 def test_loss_at_the_optimal_penalty_is_one_plus_alpha_times_ex(seed: int, alpha: float) -> None:
+    """With the sign of alpha: sign EX + |alpha| EX = sign (1 + alpha) EX."""
     logits, target = batch(seed, soft=True)
     ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
     rho = F.optimal_penalty(ex, se, alpha, eps=0.0)
-    torch.testing.assert_close(F.penex(logits, target, alpha, rho), (1 + alpha) * ex)
+    expected = math.copysign(1 + alpha, alpha) * ex
+    torch.testing.assert_close(F.penex(logits, target, alpha, rho), expected)
 
 
-@given(seed=st.integers(0, 999), alpha=alphas, factor=st.floats(1e-3, 1e3))
+@given(seed=st.integers(0, 999), alpha=alphas, shift=st.floats(-5, 5))
+def test_level_identity(seed: int, alpha: float, shift: float) -> None:
+    """L(f + c; rho) = e^(-alpha c) L(f; rho e^((1 + alpha) c)): a shift is another rho."""
+    logits, target = batch(seed, soft=False)
+    rho = torch.tensor(0.3, dtype=torch.float64)
+    shifted = F.penex(logits + shift, target, alpha, rho)
+    other = F.penex(logits, target, alpha, rho * math.exp((1 + alpha) * shift))
+    torch.testing.assert_close(shifted, math.exp(-alpha * shift) * other)
+
+
+@given(seed=st.integers(0, 999), alpha=alphas, factor=st.floats(1e-2, 1e2))
+def test_at_the_optimal_penalty_no_common_shift_helps(
+    seed: int, alpha: float, factor: float
+) -> None:
+    logits, target = batch(seed, soft=True)
+    shift = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
+    best = F.optimal_penalty(ex, se, alpha, eps=0.0)
+    (slope,) = torch.autograd.grad(F.penex(logits + shift, target, alpha, best), shift)
+    assert slope.abs() <= 1e-12 * (abs(alpha) * ex)
+    (slope,) = torch.autograd.grad(F.penex(logits + shift, target, alpha, factor * best), shift)
+    torch.testing.assert_close(slope, (factor - 1) * abs(alpha) * ex, rtol=1e-6, atol=1e-9)
+
+
+@given(seed=st.integers(0, 999), alpha=positive, factor=st.floats(1e-3, 1e3))
 def test_optimal_penalty_minimises_the_bound(seed: int, alpha: float, factor: float) -> None:
     logits, target = batch(seed, soft=True)
     ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
@@ -143,25 +177,48 @@ def test_optimal_penalty_minimises_the_bound(seed: int, alpha: float, factor: fl
     assert log_bound(best) <= log_bound(best * factor) + 1e-12
 
 
-@given(seed=st.integers(0, 999), alpha=alphas, rho=rhos)
+@given(seed=st.integers(0, 999), alpha=positive | st.sampled_from([-0.7, -0.3, 0.1, 1.0]), rho=rhos)
 def test_population_minimiser_recovers_the_distribution(
     seed: int, alpha: float, rho: float
 ) -> None:
-    """Newton's method on the strictly convex conditional risk; its Hessian is diagonal."""
+    """Newton's method on the conditional risk, whose Hessian is diagonal.
+
+    For alpha below 0 it is not convex far below the minimum: there a step is 1.
+    """
+    size = abs(alpha)
     _, p = batch(seed, soft=True)
     p = p.clamp(min=1e-3) / p.clamp(min=1e-3).sum(1, keepdim=True)
-    f = torch.full_like(p, math.log(alpha / rho) / (1 + alpha)).requires_grad_()
+    f = torch.full_like(p, math.log(size / rho) / (1 + alpha)).requires_grad_()
     for _ in range(200):
         loss = F.penex(f, p, alpha, rho, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, f, create_graph=True)
         (curvature,) = torch.autograd.grad(gradient.sum(), f)
-        step = (gradient / curvature).detach().clamp(-1, 1)
+        step = (gradient / torch.maximum(curvature, gradient.abs())).detach()
         f = (f.detach() - step).requires_grad_()
         if step.abs().max() < 1e-12:
             break
     f = f.detach()
     torch.testing.assert_close(F.probabilities(f, alpha), p, rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(rho / alpha * torch.exp((1 + alpha) * f), p, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(rho / size * torch.exp((1 + alpha) * f), p, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("alpha", NEGATIVE)
+@pytest.mark.parametrize("rho", [1e-3, 1.0, 50.0])
+def test_each_logit_has_one_stationary_point(alpha: float, rho: float) -> None:
+    """Its slope, of a share p of the targets, is below 0 before and above 0 after: a minimum.
+
+    So the minimiser is unique, though the loss is not convex. Beyond the limit it rises on.
+    """
+    rho = max(rho, F.lowest_penalty(alpha))
+    p = torch.tensor([0.999, 0.5, 1e-3], dtype=torch.float64)
+    f = torch.linspace(-300, 900, 5001, dtype=torch.float64)
+    grid = f.unsqueeze(1).repeat(1, 3).requires_grad_()
+    loss = F.penex(grid, p.expand(5001, 3), alpha, rho, reduction="sum")
+    (slope,) = torch.autograd.grad(loss, grid)
+    least = (math.log(abs(alpha) / rho) + p.log()) / (1 + alpha)
+    # p need not add up to 1: the penalty is rho times their sum.
+    least = least - p.sum().log() / (1 + alpha)
+    assert torch.equal(slope > 0, grid > least)
 
 
 @given(seed=st.integers(0, 999), alpha=alphas, shift=st.floats(-5, 5))
@@ -178,24 +235,25 @@ def test_holder_product_ignores_a_common_shift(seed: int, alpha: float, shift: f
 
 @given(seed=st.integers(0, 999), alpha=alphas)
 def test_gradient_at_the_optimal_penalty(seed: int, alpha: float) -> None:
-    """It is EX times the gradient of log EX + alpha log SE."""
+    """It is |alpha| EX times the gradient of log EX / alpha + log SE."""
     logits, target = batch(seed, soft=True)
     logits.requires_grad_()
     ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
     rho = F.optimal_penalty(ex, se, alpha, eps=0.0).detach()
     (ours,) = torch.autograd.grad(F.penex(logits, target, alpha, rho), logits, retain_graph=True)
-    (log_gradient,) = torch.autograd.grad(ex.log() + alpha * se.log(), logits)
-    torch.testing.assert_close(ours, ex.detach() * log_gradient)
+    (log_gradient,) = torch.autograd.grad(ex.log() / alpha + se.log(), logits)
+    size = abs(alpha) * ex.detach()
+    torch.testing.assert_close(ours, size * log_gradient, rtol=1e-7, atol=1e-12 * size.item())
 
 
-def test_small_alpha_is_a_likelihood_without_normaliser() -> None:
-    """The gradient of L / alpha tends to that of E[-f_y] + E[SE] / E[SE] held constant."""
+@pytest.mark.parametrize("alpha", [1e-7, -1e-7])
+def test_small_alpha_is_a_likelihood_without_normaliser(alpha: float) -> None:
+    """The gradient of L / |alpha| tends to that of E[-f_y] + E[SE] / E[SE] held constant."""
     logits, target = batch(4, soft=True)
     logits.requires_grad_()
-    alpha = 1e-7
     ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
     rho = F.optimal_penalty(ex, se, alpha).detach()
-    (ours,) = torch.autograd.grad(F.penex(logits, target, alpha, rho) / alpha, logits)
+    (ours,) = torch.autograd.grad(F.penex(logits, target, alpha, rho) / abs(alpha), logits)
     likelihood = -(target * logits).sum(1).mean()
     limit = likelihood + F.sum_exp(logits).mean() / F.sum_exp(logits).mean().detach()
     (expected,) = torch.autograd.grad(limit, logits)
@@ -242,6 +300,32 @@ def test_saturation_is_the_tangent_of_exp(dtype: torch.dtype, rel: float, rows: 
         assert logits.grad is not None
         assert loss.item() == pytest.approx(rows * (2 + exact), rel=rel)
         assert logits.grad[0, 1].item() == pytest.approx(math.exp(min(f, limit)), rel=rel)
+
+
+@pytest.mark.parametrize("alpha", NEGATIVE)
+@pytest.mark.parametrize("shape", [(1, 2), (64, 10)])
+def test_a_negative_alphas_loss_is_bounded_below(alpha: float, shape: tuple[int, int]) -> None:
+    """By its minimum, -(1 + alpha) (|alpha| / rho)^(|alpha| / (1 + alpha)), and rising beyond."""
+    rows, classes = shape
+    size, lowest = -alpha, F.lowest_penalty(alpha)
+    limit = F.exp_limit(rows * classes, torch.float32)
+    target = torch.zeros(rows).long()
+    for rho in (lowest, 2 * lowest, 1.0):
+        bound = -(1 + alpha) * (size / rho) ** (size / (1 + alpha))
+        for f in (-1e4, 0.0, 40.0, limit - 1e-3, limit + 1, limit + 100, 1e4):
+            logits = torch.full(shape, -1e4)
+            logits[:, 0] = f
+            logits.requires_grad_()
+            value = F.penex(logits, target, alpha, rho, reduction="sum")
+            (slope,) = torch.autograd.grad(value, logits)
+            assert value >= rows * bound * (1 + 1e-5)
+            assert slope.isfinite().all()
+            assert f < limit or (slope[:, 0] > 0).all()
+            ex = math.exp(size * min(f, limit)) * (1 + size * max(f - limit, 0))
+            se = math.exp(min(f, limit)) * (1 + max(f - limit, 0))
+            assert value.item() == pytest.approx(rows * (rho * se - ex), rel=1e-3, abs=1e-6)
+    with pytest.raises(ValueError, match="rho must be at least"):
+        F.penex(logits, target, alpha, 0.99 * lowest)
 
 
 def test_a_bad_reduction_is_named() -> None:

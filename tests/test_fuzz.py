@@ -20,7 +20,7 @@ from benchmarks.fuzz.losses import Losses
 from benchmarks.fuzz.mutations import damage
 from benchmarks.fuzz.records import Records
 
-from penex import functional
+from penex import penalty
 from penex.lab import records
 from penex.report import results
 
@@ -56,12 +56,12 @@ def test_kills(tmp_path: Path) -> None:
 
 def test_a_wrong_loss_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of rho that is off by a hundredth."""
-    right = functional.updated_number
+    right = penalty.updated_number
 
     def wrong(*arguments: object) -> float:
         return 1.01 * right(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(functional, "updated_number", wrong)
+    monkeypatch.setattr(penalty, "updated_number", wrong)
     said = found(Losses, tmp_path, 150)
     assert any("silent difference" in line for line in said)
     assert any("--seed 0 --case kind:" in line for line in said)

@@ -15,6 +15,8 @@ from penex import functional as F
 FP16_MAX = torch.finfo(torch.float16).max
 MASKS = [-math.inf, torch.finfo(torch.float32).min, torch.finfo(torch.float16).min, -1e9]
 hostile = st.sampled_from([math.inf, -math.inf, math.nan, 1e30, -1e30, FP16_MAX, -FP16_MAX])
+scales = st.sampled_from(["paper", "cross_entropy"])
+signs = st.sampled_from([0.1, -0.05, -0.3, -0.7, -0.95])
 ordinary = st.floats(-20, 20, width=16)
 dtypes = st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64])
 GOOD = (torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 1.0]]), torch.tensor([0, 2]))
@@ -25,19 +27,26 @@ def tables(cell: st.SearchStrategy[float]) -> st.SearchStrategy[Tensor]:
     return st.lists(row, min_size=1, max_size=5).map(torch.tensor)
 
 
-def seasoned(alpha: float = 0.1) -> penex.PENEX:
+def seasoned(alpha: float = 0.1, scale: str = "paper") -> penex.PENEX:
     """A loss that has seen a good batch."""
-    loss = penex.PENEX(alpha)
+    loss = penex.PENEX(alpha, scale=scale)
     loss(*GOOD)
     return loss
 
 
 @settings(max_examples=400)
-@given(logits=tables(hostile | ordinary), dtype=dtypes, fresh=st.booleans(), soft=st.booleans())
+@given(
+    logits=tables(hostile | ordinary),
+    dtype=dtypes,
+    fresh=st.booleans(),
+    soft=st.booleans(),
+    alpha=signs,
+    scale=scales,
+)
 def test_rho_survives_any_batch(
-    logits: Tensor, dtype: torch.dtype, fresh: bool, soft: bool
+    logits: Tensor, dtype: torch.dtype, fresh: bool, soft: bool, alpha: float, scale: str
 ) -> None:
-    loss = penex.PENEX(0.1) if fresh else seasoned()
+    loss = penex.PENEX(alpha, scale=scale) if fresh else seasoned(alpha, scale)
     logits = logits.to(dtype)
     target = torch.zeros(len(logits)).long()
     labels = torch.nn.functional.one_hot(target, 3).to(dtype) if soft else target
@@ -45,25 +54,31 @@ def test_rho_survives_any_batch(
     value = loss(logits, labels)
     after = loss.rho.item()
 
-    legal = logits[:, 0].isfinite().all() and not (logits.isnan() | (logits == math.inf)).any()
+    legal = not (logits.isnan() | (logits == math.inf)).any()
+    if alpha > 0:  # below 0 the loss at -inf is its limit, and as good as any
+        legal = legal and bool(logits[:, 0].isfinite().all())
     if not legal:
         assert not value.isfinite(), "a broken logit must show in the loss"
         assert after == before, "an unusable batch leaves rho alone"
+    elif logits.max() < -80 and alpha < 0:
+        assert value.isfinite()  # all may underflow, so that rho has nothing to follow
+        assert after == before or 1e-6 * (1 - 1e-6) <= after <= 100
     elif logits[logits.isfinite()].abs().max() <= 1e4:
         assert value.isfinite()
         assert 1e-6 * (1 - 1e-6) <= after <= 100
     assert loss(*GOOD).isfinite()
-    assert 0 < loss.rho.item() <= 100
+    assert F.lowest_penalty(alpha) * (1 - 1e-6) < loss.rho.item() <= 100
 
 
 @settings(max_examples=300)
 @given(
     logits=tables(st.floats(-1e4, 1e4, width=16) | st.sampled_from([1e4, -1e4])),
     dtype=dtypes,
-    alpha=st.floats(0.01, 1.0),
+    alpha=st.floats(0.01, 1.0) | st.floats(-0.99, -0.01),
     reduction=st.sampled_from(["mean", "sum", "none"]),
     smoothing=st.sampled_from([0.0, 0.1]),
     rho=st.none() | st.sampled_from([1e-6, 100.0]),
+    scale=scales,
 )
 def test_finite_up_to_ten_thousand(
     logits: Tensor,
@@ -72,8 +87,11 @@ def test_finite_up_to_ten_thousand(
     reduction: str,
     smoothing: float,
     rho: float | None,
+    scale: str,
 ) -> None:
-    loss = penex.PENEX(alpha, reduction=reduction, label_smoothing=smoothing, rho=rho)
+    if rho is not None:
+        rho = max(rho, F.lowest_penalty(alpha))
+    loss = penex.PENEX(alpha, rho=rho, reduction=reduction, label_smoothing=smoothing, scale=scale)
     leaf = logits.to(dtype).float().requires_grad_()
     value = loss(leaf, torch.zeros(len(logits)).long())
     value.sum().backward()
@@ -116,7 +134,10 @@ def test_the_fp16_logit_of_twelve() -> None:
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_masked_class_is_as_good_as_absent(mask: float, soft: bool, weighted: bool) -> None:
+@pytest.mark.parametrize("alpha", [0.5, -0.5])
+def test_a_masked_class_is_as_good_as_absent(
+    alpha: float, mask: float, soft: bool, weighted: bool
+) -> None:
     """-inf, or any number that low, at a class that is not a target takes the class out."""
     full = torch.tensor([[1.0, mask, -1.0], [0.0, mask, 1.0]], requires_grad=True)
     slim = torch.tensor([[1.0, -1.0], [0.0, 1.0]], requires_grad=True)
@@ -126,8 +147,8 @@ def test_a_masked_class_is_as_good_as_absent(mask: float, soft: bool, weighted: 
         full_y = torch.tensor([[0.7, 0.0, 0.3], [0.2, 0.0, 0.8]], requires_grad=True)
         slim_y = torch.tensor([[0.7, 0.3], [0.2, 0.8]])
     weight = torch.tensor([1.0, 5.0, 2.0]) if weighted else None
-    one = penex.PENEX(0.5, weight=weight)
-    two = penex.PENEX(0.5, weight=None if weight is None else weight[[0, 2]])
+    one = penex.PENEX(alpha, weight=weight)
+    two = penex.PENEX(alpha, weight=None if weight is None else weight[[0, 2]])
     value, expected = one(full, full_y), two(slim, slim_y)
     value.backward()
     expected.backward()
@@ -152,15 +173,15 @@ def test_a_masked_class_may_be_weighted_zero_under_smoothing() -> None:
 
 
 @settings(max_examples=200)
-@given(logits=tables(hostile | ordinary), smoothing=st.sampled_from([0.0, 0.1]))
+@given(logits=tables(hostile | ordinary), smoothing=st.sampled_from([0.0, 0.1]), alpha=signs)
 def test_what_stands_at_an_ignored_position_does_not_matter(
-    logits: Tensor, smoothing: float
+    logits: Tensor, smoothing: float, alpha: float
 ) -> None:
     good, labels = GOOD
     both = torch.cat([logits, good]).requires_grad_()
     target = torch.cat([torch.full((len(logits),), -100), labels])
-    one = penex.PENEX(0.1, label_smoothing=smoothing)
-    two = penex.PENEX(0.1, label_smoothing=smoothing)
+    one = penex.PENEX(alpha, label_smoothing=smoothing)
+    two = penex.PENEX(alpha, label_smoothing=smoothing)
     value = one(both, target)
     value.backward()
     assert value.item() == pytest.approx(two(good, labels).item())
@@ -176,11 +197,13 @@ def test_what_stands_at_an_ignored_position_does_not_matter(
     reduction=st.sampled_from(["mean", "sum", "none"]),
     fresh=st.booleans(),
     smoothing=st.sampled_from([0.0, 0.1]),
+    alpha=signs,
+    scale=scales,
 )
 def test_all_ignored_is_zero_with_zero_gradient(
-    logits: Tensor, reduction: str, fresh: bool, smoothing: float
+    logits: Tensor, reduction: str, fresh: bool, smoothing: float, alpha: float, scale: str
 ) -> None:
-    loss = penex.PENEX(0.1, reduction=reduction, label_smoothing=smoothing)
+    loss = penex.PENEX(alpha, reduction=reduction, label_smoothing=smoothing, scale=scale)
     if not fresh:
         loss(*GOOD)
     before = loss.rho.item()
@@ -251,6 +274,33 @@ def test_underflow_is_not_nothing() -> None:
     loss = penex.PENEX(0.1)
     assert loss(torch.full((2, 3), -200.0), torch.tensor([0, 1])).isfinite()
     assert loss.rho.item() == 100
+
+
+@pytest.mark.parametrize("scale", ["paper", "cross_entropy"])
+def test_a_negative_alpha_may_underflow_to_nothing(scale: str) -> None:
+    """At logits of -200 both terms are 0 in float32, and so are gradient and step of rho."""
+    loss = seasoned(-0.9, scale)
+    before = loss.rho.item()
+    logits = torch.full((2, 3), -200.0, requires_grad=True)
+    value = loss(logits, torch.tensor([0, 1]))
+    value.backward()
+    assert value == 0
+    assert logits.grad is not None
+    assert (logits.grad == 0).all()
+    assert loss.rho.item() == before
+
+
+def test_a_masked_target_is_the_limit_of_a_negative_alpha() -> None:
+    target = torch.tensor([0, 2])
+    values = []
+    for low in (-60.0, -math.inf):
+        logits = torch.tensor([[low, 0.0, 1.0], [0.0, 2.0, 1.0]], requires_grad=True)
+        value = penex.PENEX(-0.5, rho=0.1)(logits, target)
+        value.backward()
+        assert logits.grad is not None
+        assert logits.grad.isfinite().all()
+        values.append(value.item())
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
 
 
 def test_ex_and_se_alone_are_never_saturated() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import penex
+from penex import functional as F
 from penex.kernels import eager
 
 SHAPES = [(1, 2), (1, 1), (64, 10), (7, 1000), (3, 5, 4), (2, 3, 2, 2)]
@@ -48,6 +49,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         {"weight": True},
         {"weight": True, "reduction": "sum", "ignored": True},
         {"ignored": True},
+        {"alpha": -0.05},
+        {"alpha": -0.95, "weight": True, "ignored": True},
+        {"alpha": -0.3, "scale": "cross_entropy", "weight": True},
+        {"scale": "cross_entropy", "reduction": "sum", "ignored": True},
     ],
 )
 def test_equals_the_plain_formula(
@@ -57,7 +62,8 @@ def test_equals_the_plain_formula(
     ignored = options.pop("ignored", False)
     if options.pop("weight", False):
         options["weight"] = torch.linspace(0.25, 2, shape[1]).to(dtype)
-    fast, slow = penex.PENEX(0.1, **options), penex.PENEX(0.1, impl="reference", **options)
+    alpha = options.pop("alpha", 0.1)
+    fast, slow = penex.PENEX(alpha, **options), penex.PENEX(alpha, impl="reference", **options)
     exact = 1e-12 if dtype == torch.float64 else 2e-6
     for seed in range(20):
         logits, target = batch(seed, shape, dtype)
@@ -69,14 +75,20 @@ def test_equals_the_plain_formula(
         (3 * expected).backward()
         assert value.dtype == expected.dtype
         assert value.shape == ()
-        torch.testing.assert_close(value, expected, rtol=exact, atol=0)
+        # With a sign the two terms of the value cancel as well: rounding is to their size.
+        size = expected.abs().item()
+        if alpha < 0:
+            size += 4 * (fast.rho * F.sum_exp(logits).mean()).item()
+        if "scale" in options:
+            size = 1 / abs(alpha) if options.get("reduction") != "sum" else target.numel() / alpha
+        torch.testing.assert_close(value, expected, rtol=0, atol=exact * size)
         assert fast.rho.dtype == slow.rho.dtype
         assert fast.rho.item() == pytest.approx(slow.rho.item(), rel=exact)
         assert ours.grad is not None
         assert theirs.grad is not None
         rounding = max(exact, torch.finfo(dtype).eps)
-        # With one class the two terms of the gradient cancel: rounding is to their size.
-        scale = max(theirs.grad.abs().max().item(), expected.item())
+        # With one class the two terms of the gradient cancel.
+        scale = max(theirs.grad.abs().max().item(), size)
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=rounding, atol=exact * scale)
     assert taken == [True] * 20
 
@@ -96,8 +108,9 @@ def test_eval_uses_and_leaves_the_state(taken: list[bool]) -> None:
     assert taken == [True] * 4
 
 
-def test_backward_twice_and_of_itself(taken: list[bool]) -> None:
-    loss = penex.PENEX(0.3).double()
+@pytest.mark.parametrize("alpha", [0.3, -0.3])
+def test_backward_twice_and_of_itself(alpha: float, taken: list[bool]) -> None:
+    loss = penex.PENEX(alpha).double()
     logits, target = batch(0, (4, 3), torch.float64)
     loss(logits, target)
     loss.eval()

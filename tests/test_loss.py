@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,8 @@ import penex
 from penex import _reference
 from penex import functional as F
 from penex.base import _lasting
+
+NEGATIVE = [-0.05, -0.3, -0.7, -0.95]
 
 
 def batches(steps: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Iterator[Any]:
@@ -29,35 +32,44 @@ def batches(steps: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) 
     ("bounds", "scale"), [((1e-6, 100.0), 1.0), ((0.015, 0.02), 1.0), ((1e-5, 2.2e-5), 8.0)]
 )
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("alpha", [0.1, *NEGATIVE])
 def test_hundred_steps_equal_the_oracle(
-    dtype: torch.dtype, rtol: float, bounds: tuple[float, float], scale: float
+    alpha: float, dtype: torch.dtype, rtol: float, bounds: tuple[float, float], scale: float
 ) -> None:
     low, high = bounds
+    if alpha < 0:  # bounds that are crossed, and are legal
+        if scale != 1:
+            return
+        factor = 1 if high == 100 else -alpha / 0.1
+        low, high = max(factor * low, F.lowest_penalty(alpha)), factor * high
     seen = list(batches(100, dtype, scale))
     exact = [(logits.double(), target) for logits, target in seen]
-    algorithm = penex.PENEX(0.1, rho_min=low, rho_max=high)
-    oracle = _reference.algorithm(exact, 0.1, rho_min=low, rho_max=high)
-    listing = penex.PENEX(0.1, rho_min=low, rho_max=high, order="listing")
-    listing_oracle = _reference.Listing(0.1, rho_min=low, rho_max=high)
+    algorithm = penex.PENEX(alpha, rho_min=low, rho_max=high)
+    oracle = _reference.algorithm(exact, alpha, rho_min=low, rho_max=high)
+    listing = penex.PENEX(alpha, rho_min=low, rho_max=high, order="listing")
+    listing_oracle = _reference.Listing(alpha, rho_min=low, rho_max=high)
     touched = set()
+    atol = 0.0 if alpha > 0 else 20 * rtol  # with a sign the terms cancel
     for (logits, target), (rho, loss) in zip(seen, oracle, strict=True):
-        assert algorithm(logits, target).item() == pytest.approx(loss.item(), rel=rtol)
+        assert algorithm(logits, target).item() == pytest.approx(loss.item(), rel=rtol, abs=atol)
         assert algorithm.rho.item() == pytest.approx(rho, rel=rtol)
         touched.add("low" if rho == low else "high" if rho == high else "between")
         expected = listing_oracle(logits.double(), target)
-        assert listing(logits, target).item() == pytest.approx(expected.item(), rel=rtol)
+        found = listing(logits, target).item()
+        assert found == pytest.approx(expected.item(), rel=rtol, abs=atol)
         assert listing_oracle.rho is not None
         assert listing.rho.item() == pytest.approx(listing_oracle.rho.item(), rel=rtol)
     if bounds != (1e-6, 100.0):
         assert len(touched) > 1, "the bounds were meant to be crossed"
 
 
-def test_gradient_treats_rho_as_a_constant() -> None:
+@pytest.mark.parametrize("alpha", [0.1, *NEGATIVE])
+def test_gradient_treats_rho_as_a_constant(alpha: float) -> None:
     logits, target = next(batches(1))
-    loss = penex.PENEX(0.1)
+    loss = penex.PENEX(alpha)
     ours, plain = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     loss(ours, target).backward()
-    F.penex(plain, target, 0.1, loss.rho.item()).backward()  # type: ignore[no-untyped-call]
+    F.penex(plain, target, alpha, loss.rho.item()).backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(ours.grad, plain.grad)
 
 
@@ -113,17 +125,18 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("steps", [0, 1, 5])
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [0.123456789, -0.723456789])
 def test_state_round_trip_continues_bit_for_bit(
-    steps: int, accumulate: int, dtype: torch.dtype
+    alpha: float, steps: int, accumulate: int, dtype: torch.dtype
 ) -> None:
-    saved = penex.PENEX(0.123456789, accumulate=accumulate)
+    saved = penex.PENEX(alpha, accumulate=accumulate)
     *past, last = batches(steps + 1, dtype)
     for batch in past:
         saved(*batch)
     fresh = penex.PENEX(accumulate=accumulate)
-    with pytest.warns(UserWarning, match="alpha is 0.123456789, not 0.1"):
+    with pytest.warns(UserWarning, match=f"alpha is {alpha}, not 0.1"):
         fresh.load_state_dict(through_a_file(saved.state_dict()), strict=True)
-    assert fresh.alpha == 0.123456789
+    assert fresh.alpha == alpha
     assert_same_state(fresh.state_dict(), saved.state_dict())
     assert torch.equal(fresh(*last), saved(*last))
     assert_same_state(fresh.state_dict(), saved.state_dict())
@@ -236,22 +249,24 @@ def test_a_state_that_is_not_legal_is_refused_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_keeps_float32(dtype: torch.dtype) -> None:
-    model, loss = nn.Linear(6, 4), penex.PENEX(0.1, weight=torch.rand(4))
+@pytest.mark.parametrize("alpha", [0.1, -0.7])
+def test_autocast_keeps_float32(alpha: float, dtype: torch.dtype) -> None:
+    model, loss = nn.Linear(6, 4), penex.PENEX(alpha, weight=torch.rand(4))
     x, y = torch.randn(8, 6), torch.randint(4, (8,))
     with torch.autocast("cpu", dtype=dtype):
         logits = model(x)
         value = loss(logits, y)
     assert logits.dtype == dtype
     assert value.dtype == loss.rho.dtype == torch.float32
-    twin = penex.PENEX(0.1, weight=loss.weight)
+    twin = penex.PENEX(alpha, weight=loss.weight)
     assert value.item() == pytest.approx(twin(logits.float(), y).item(), rel=1e-6)
     assert loss.rho.item() == pytest.approx(twin.rho.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("kept", [16, 5])
-def test_micro_batches_end_with_the_rho_of_the_big_batch(kept: int) -> None:
-    micro, whole = penex.PENEX(0.1, accumulate=4), penex.PENEX(0.1)
+@pytest.mark.parametrize("alpha", [0.1, -0.7])
+def test_micro_batches_end_with_the_rho_of_the_big_batch(alpha: float, kept: int) -> None:
+    micro, whole = penex.PENEX(alpha, accumulate=4), penex.PENEX(alpha)
     for logits, target in batches(5):
         target[kept:] = -100
         before = micro.rho.item()
@@ -260,7 +275,7 @@ def test_micro_batches_end_with_the_rho_of_the_big_batch(kept: int) -> None:
             assert micro.rho.item() == before, "rho moves after the last micro-batch only"
             value = micro(logits[part], target[part]).item()
             if before > 0 and (target[part] >= 0).any():
-                expected = F.penex(logits[part], target[part], 0.1, before).item()
+                expected = F.penex(logits[part], target[part], alpha, before).item()
                 assert value == pytest.approx(expected)
         whole(logits, target)
         assert micro.rho.item() == pytest.approx(whole.rho.item(), rel=1e-12)
@@ -352,9 +367,9 @@ def test_a_weight_of_one_forgets_all_but_the_last_batch(order: str, impl: str) -
         assert loss.rho.item() == pytest.approx(expected, rel=1e-6)
 
 
-def compiled_equals_eager(backend: str, **options: Any) -> None:
+def compiled_equals_eager(backend: str, alpha: float = 0.1, **options: Any) -> None:
     torch.compiler.reset()
-    eager, shadow = penex.PENEX(0.1, **options), penex.PENEX(0.1, **options)
+    eager, shadow = penex.PENEX(alpha, **options), penex.PENEX(alpha, **options)
     compiled = torch.compile(shadow, fullgraph=True, backend=backend)
     for logits, target in batches(5, torch.float32):
         target[0] = -100
@@ -378,6 +393,7 @@ def compiled_equals_eager(backend: str, **options: Any) -> None:
         {"rho": 0.2},
         {"order": "listing", "accumulate": 2},
         {"weight": torch.rand(5), "label_smoothing": 0.1, "reduction": "sum"},
+        {"alpha": -0.7, "scale": "cross_entropy"},
     ],
 )
 def test_compiled_graph_is_whole_and_equal(options: dict[str, Any]) -> None:
@@ -393,11 +409,16 @@ def test_compiled_code_is_equal() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"alpha": 0}, "alpha must be a finite number above 0; got 0"),
-        ({"alpha": -1}, "alpha must be"),
+        ({"alpha": 0}, "alpha must be a finite number above -1 and not 0; got 0.*`unnormalised`"),
+        ({"alpha": -1}, "alpha must be a finite number above -1 and not 0; got -1.$"),
+        (
+            {"alpha": -0.9, "rho": 1e-6},
+            "With alpha=-0.9 rho must be at least 0.01.* = 137, above 45",
+        ),
+        ({"alpha": -0.9, "rho_max": 0.005}, "With alpha=-0.9 rho_max must be above 0.01"),
         ({"alpha": float("nan")}, "alpha must be"),
         ({"alpha": float("inf")}, "alpha must be"),
-        ({"alpha": "much"}, "alpha must be a finite number above 0; got 'much'"),
+        ({"alpha": "much"}, "alpha must be a finite number above -1 and not 0; got 'much'"),
         ({"rho": 0.0}, "^rho must be a finite number above 0"),
         ({"ema": 0.0}, "ema must be above 0 and at most 1; got 0.0"),
         ({"ema": 1.1}, "ema must be"),
@@ -408,6 +429,7 @@ def test_compiled_code_is_equal() -> None:
         ({"order": "paper"}, "order must be one of algorithm, listing; got 'paper'"),
         ({"reduction": "avg"}, "reduction must be one of mean, sum, none; got 'avg'"),
         ({"impl": "cobol"}, "got 'cobol'"),
+        ({"scale": "large"}, "scale must be one of paper, cross_entropy; got 'large'"),
         ({"accumulate": 0}, "accumulate must be a whole number from 1 on; got 0"),
         ({"accumulate": 1.5}, "accumulate must be"),
         ({"accumulate": float("nan")}, "accumulate must be"),
@@ -416,6 +438,35 @@ def test_compiled_code_is_equal() -> None:
 def test_bad_arguments_get_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
         penex.PENEX(**arguments)
+
+
+def test_settings_that_do_not_go_together_change_nothing() -> None:
+    loss = penex.PENEX(-0.9, rho=0.5)
+    state = {**loss.state_dict(), "_extra_state": torch.tensor([-0.95, 1e-3], dtype=torch.float64)}
+    with pytest.raises(ValueError, match=r"not one of PENEX: With alpha=-0\.95 rho must be"):
+        loss.load_state_dict(state)
+    assert (loss.alpha, loss.fixed_rho) == (-0.9, 0.5)
+
+
+@pytest.mark.parametrize("alpha", NEGATIVE)
+@pytest.mark.parametrize("order", ["algorithm", "listing"])
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_an_estimated_rho_stays_where_the_loss_is_bounded(
+    alpha: float, order: str, impl: str
+) -> None:
+    """However the logits rise; and their gradient then points down, at any level."""
+    loss = penex.PENEX(alpha, order=order, impl=impl, ema=0.5)
+    target = torch.tensor([0, 1])
+    for level in (0.0, 40.0, 60.0, 200.0, 1e4):
+        logits = level * torch.eye(3)[:2]
+        logits.requires_grad_()
+        for _ in range(40):
+            value = loss(logits, target)
+        value.backward()
+        lowest = max(1e-6, F.lowest_penalty(alpha))
+        assert loss.rho.item() >= lowest * (1 - 1e-6)
+        assert logits.grad is not None
+        assert level < 60 or (logits.grad.diagonal() > 0).all()
 
 
 def test_inference_helpers() -> None:
@@ -428,12 +479,89 @@ def test_inference_helpers() -> None:
     assert "rho=0.5" in repr(penex.PENEX(rho=0.5))
 
 
-def test_loss_falls_when_a_model_learns() -> None:
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0, *NEGATIVE])
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_scaled_gradient_of_alike_logits_is_cross_entropys(
+    alpha: float, impl: str, reduction: str
+) -> None:
+    """At any level; and no shift changes it anywhere, nor does it exceed cross-entropy's bound."""
+    target = torch.arange(16) % 5
+    found = []
+    for level in (-3.0, 0.0, 20.0):
+        logits = torch.full((16, 5), level, dtype=torch.float64, requires_grad=True)
+        options: dict[str, Any] = {"rho_min": 1e-300, "rho_max": 1e30, "reduction": reduction}
+        if F.lowest_penalty(alpha) < abs(alpha) * math.exp(-(1 + alpha) * 20) / 5:
+            scaled = penex.PENEX(alpha, impl=impl, scale="cross_entropy", **options)
+            (ours,) = torch.autograd.grad(scaled(logits, target), logits)
+            value = nn.CrossEntropyLoss(reduction=reduction)(logits, target)
+            (theirs,) = torch.autograd.grad(value, logits)
+            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+        (any_logits, labels), *_ = batches(1)
+        any_logits = (any_logits + level).requires_grad_()
+        scaled = penex.PENEX(alpha, impl=impl, scale="cross_entropy", **options)
+        (gradient,) = torch.autograd.grad(scaled(any_logits, labels), any_logits)
+        assert gradient.abs().sum() <= (2 if reduction == "mean" else 32) * (1 + 1e-9)
+        found.append(gradient)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, *NEGATIVE])
+@pytest.mark.parametrize(
+    "options", [{}, {"label_smoothing": 0.2, "weight": torch.rand(5, dtype=torch.float64)}]
+)
+def test_progress_is_what_the_scaled_loss_descends(alpha: float, options: dict[str, Any]) -> None:
+    """Its gradient at rho* is that of the scaled loss; it ignores a shift, and is log K or 0."""
+    logits, target = next(batches(1))
+    target[0] = -100
+    logits.requires_grad_()
+    loss = penex.PENEX(alpha, scale="cross_entropy", rho_max=1e6, **options)
+    (ours,) = torch.autograd.grad(loss(logits, target), logits)
+    before = loss.rho.item()
+    (expected,) = torch.autograd.grad(loss.progress(logits, target), logits)
+    torch.testing.assert_close(ours, expected, rtol=1e-7, atol=1e-12)
+    assert loss.rho.item() == before
+    shifted = loss.progress(logits - 3000, target)
+    torch.testing.assert_close(shifted, loss.progress(logits, target))
+    alike = loss.progress(torch.full((2, 5), 3.0, dtype=torch.float64), torch.tensor([0, 1]))
+    assert alike.item() == pytest.approx(math.log(5))
+    assert loss.progress(logits, torch.full_like(target, -100)).item() == 0
+    if not options:
+        sure = loss.progress(40 * torch.eye(5, dtype=torch.float64), torch.arange(5))
+        assert sure.item() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_state_fits_either_scale() -> None:
+    scaled = penex.PENEX(0.1, scale="cross_entropy")
+    scaled(*next(batches(1)))
+    paper = penex.PENEX(0.1)
+    paper.load_state_dict(scaled.state_dict())
+    assert torch.equal(paper.rho, scaled.rho)
+    assert repr(scaled) == "PENEX(alpha=0.1, scale=cross_entropy)"
+
+
+@pytest.mark.parametrize("scale", ["paper", "cross_entropy"])
+def test_a_level_that_runs_away_takes_the_gradient_along_unless_scaled(scale: str) -> None:
+    """Online, at alpha near -1: the paper's gradient grows with the logits, the scaled one not."""
+    target = torch.arange(4)
+    sizes = []
+    for level in (0.0, 10.0, 20.0):
+        logits = (level + torch.eye(4, dtype=torch.float64)).requires_grad_()
+        loss = penex.PENEX(-0.6, scale=scale)
+        (gradient,) = torch.autograd.grad(loss(logits, target), logits)
+        sizes.append(gradient.norm().item())
+    growth = math.exp(6) if scale == "paper" else 1.0  # exp(0.6 x 10)
+    assert sizes[1] / sizes[0] == pytest.approx(growth)
+    assert sizes[2] / sizes[1] == pytest.approx(growth)
+
+
+@pytest.mark.parametrize("alpha", [0.1, -0.3, -0.7])
+def test_loss_falls_when_a_model_learns(alpha: float) -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 6)
     y = (x @ torch.randn(6, 3)).argmax(1)
     model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))
-    loss = penex.PENEX(0.1)
+    loss = penex.PENEX(alpha)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(200):
         optimizer.zero_grad()

@@ -483,13 +483,13 @@ def test_focal_of_a_certain_example_has_a_gradient(gamma: float) -> None:
     assert logits.grad.isfinite().all()
 
 
-def test_unnormalised_is_the_limit_of_penex() -> None:
+@pytest.mark.parametrize("alpha", [1e-7, -1e-7])
+def test_unnormalised_is_the_limit_of_penex(alpha: float) -> None:
     logits, target = batch(7)
     logits.requires_grad_()
     (limit,) = torch.autograd.grad(UnnormalisedLoss()(logits, target), logits)
-    alpha = 1e-7
     loss = penex.PENEX(alpha, rho_min=1e-12)
-    (ours,) = torch.autograd.grad(loss(logits, target) / alpha, logits)
+    (ours,) = torch.autograd.grad(loss(logits, target) / abs(alpha), logits)
     torch.testing.assert_close(ours, limit, rtol=1e-5, atol=1e-7)
 
 

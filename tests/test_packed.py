@@ -331,9 +331,10 @@ class Power(Loss):
         [Power(1.0), Power(2.0), Power(2.0)],
         [LabelSmoothingLoss(0.0), LabelSmoothingLoss(0.2), FocalLoss(label_smoothing=0.1)],
         [PENEX(weight=torch.arange(1.0, 11)), PENEX(0.5, weight=torch.ones(10)), PENEX(rho=0.1)],
+        [PENEX(-0.95), PENEX(0.1), PENEX(-0.3), PENEX(-0.3, scale="cross_entropy")],
         [CrossEntropyLoss(weight=torch.arange(1.0, 11)), FocalLoss(weight=torch.arange(1.0, 11))],
     ],
-    ids=["own", "smoothed", "penex", "weighted"],
+    ids=["own", "smoothed", "penex", "signed", "weighted"],
 )
 def test_any_loss_is_packed_as_it_is_alone(losses: list[AnyLoss]) -> None:
     """Value, gradient and state, with settings, class weights and smoothing of each."""

@@ -239,7 +239,7 @@ def test_a_sweep_is_held_against_its_first_version() -> None:
     head, first, *others = sweeps.lines(sweep, found)
     assert len({len(line) for line in (head, first, *others)}) == 1
     assert first[0] == "PENEX (alpha=0.085)"
-    line = next(line for line in others if line[0] == "EX + log penalty (alpha=0.064,rho=1.0)")
+    line = next(line for line in others if line[0] == "EX + log penalty (alpha=0.064, rho=1.0)")
     rows = {row.label: row for row in found.rows}
     a, b = (rows[k].values("accuracy") for k in (comparison.losses[3], comparison.losses[0]))
     less = [a[seed] - b[seed] for seed in range(5)]

@@ -134,6 +134,12 @@ def test_bad_input_gets_a_sentence() -> None:
         theory.margins(logits, target[:3])
     with pytest.raises(ValueError, match="alpha must be a finite number above 0; got 0"):
         theory.sharp_margin_tail_bound(logits, target, 1.0, 0.0)
+    for bound in (theory.sharp_margin_tail_bound, theory.optimal_rho):
+        arguments = (1.0, -0.5) if bound is theory.sharp_margin_tail_bound else (-0.5,)
+        with pytest.raises(ValueError, match=r"hold for alpha above 0 only.*got alpha=-0\.5"):
+            bound(logits, target, *arguments)
+    with pytest.raises(ValueError, match="above 0 only"):
+        theory.optimal_gamma(logits, target, -1.0, 0.1, rademacher=0.1)
     with pytest.raises(ValueError, match="rho must be"):
         theory.margin_tail_bound(logits, target, 1.0, 0.1, -1.0)
     for options in ({"delta": 1.5, "rademacher": 0.1}, {"delta": 0.1, "rademacher": -1.0}):

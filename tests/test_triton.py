@@ -31,6 +31,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "unreduced": {"reduction": "none"},
     "accumulated": {"accumulate": 2},
     "a class ignored": {"ignore_index": 1},
+    "scaled": {"scale": "cross_entropy"},
+    "scaled sum": {"scale": "cross_entropy", "reduction": "sum", "weight": True},
+    "scaled rows": {"scale": "cross_entropy", "reduction": "none", "label_smoothing": 0.1},
 }
 
 
@@ -65,7 +68,11 @@ def check(
     ours, theirs = (logits.detach().clone().requires_grad_() for _ in range(2))
     # clone keeps no strides that overlap, so that the view itself is given where there are some.
     value, expected = fast(ours, target), slow(theirs, target)
-    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7)
+    # With a sign the two terms of the value cancel: rounding is to their size.
+    size = 0.0 if fast.alpha > 0 else (slow.rho * logits.float().exp().sum()).item()
+    if fast.scale == "cross_entropy":
+        size = len(logits) / abs(fast.alpha)
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7 + 1e-6 * size)
     factor = torch.linspace(0.5, 2, value.numel(), device=DEVICE).view_as(value)
     (3 * value * factor).sum().backward()
     (3 * expected * factor).sum().backward()
@@ -73,7 +80,7 @@ def check(
     assert theirs.grad is not None
     assert ours.grad.dtype == logits.dtype
     # With one class the two terms of the gradient cancel: rounding is to their size.
-    scale = max(theirs.grad.abs().max().item(), fast.alpha * expected.abs().max().item())
+    scale = max(theirs.grad.abs().max().item(), abs(fast.alpha) * expected.abs().max().item(), size)
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=exact, atol=exact * scale)
     torch.testing.assert_close(fast.rho, slow.rho, rtol=1e-6, atol=0)
     torch.testing.assert_close(fast.window, slow.window, rtol=1e-6, atol=1e-7)
@@ -81,10 +88,11 @@ def check(
 
 @pytest.mark.parametrize("kind", ["hard", "ignored", "soft"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_equals_the_plain_formula(name: str, kind: str) -> None:
+@pytest.mark.parametrize("alpha", [0.1, -0.05, -0.7])
+def test_every_option_equals_the_plain_formula(alpha: float, name: str, kind: str) -> None:
     if name == "a class ignored" and kind != "hard":
         return  # -100 is no class then, and probabilities cannot be ignored
-    fast, slow = made(name, 10)
+    fast, slow = made(name, 10, alpha)
     for seed in range(4):
         logits, target = batch(seed, (13, 10), torch.float32, kind)
         check(fast, slow, logits, target)
@@ -95,8 +103,11 @@ def test_every_option_equals_the_plain_formula(name: str, kind: str) -> None:
 @pytest.mark.parametrize("dtype", EXACT)
 @pytest.mark.parametrize("kind", ["ignored", "soft"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_and_precision(shape: tuple[int, int], dtype: torch.dtype, kind: str) -> None:
-    fast, slow = made("both" if kind == "soft" else "plain", shape[1], dtype=dtype)
+@pytest.mark.parametrize("alpha", [0.1, -0.3])
+def test_every_shape_and_precision(
+    alpha: float, shape: tuple[int, int], dtype: torch.dtype, kind: str
+) -> None:
+    fast, slow = made("both" if kind == "soft" else "plain", shape[1], alpha, dtype=dtype)
     for seed in range(2):
         check(fast, slow, *batch(seed, shape, dtype, kind), EXACT[dtype])
 
@@ -121,25 +132,29 @@ def test_any_strides() -> None:
         check(fast, slow, view, target.repeat_interleave(2)[::2])
 
 
-def test_a_hundred_steps_of_the_algorithm() -> None:
+@pytest.mark.parametrize("alpha", [0.1, -0.3, -0.95])
+def test_a_hundred_steps_of_the_algorithm(alpha: float) -> None:
     """Against the oracle, in float64: the loss and rho of each step."""
     batches = [batch(seed, (8, 5), torch.float32, "hard") for seed in range(100)]
-    loss = penex.PENEX(0.1, impl="triton").to(DEVICE)
+    loss = penex.PENEX(alpha, impl="triton").to(DEVICE)
     wide = [(logits.double().cpu(), target.cpu()) for logits, target in batches]
-    steps = _reference.algorithm(wide, 0.1)
+    steps = _reference.algorithm(wide, alpha, rho_min=loss.lowest)
+    atol = 0.0 if alpha > 0 else 1e-4  # the terms cancel, and each is up to a hundred
     for (logits, target), (rho, expected) in zip(batches, steps, strict=True):
-        assert loss(logits, target).item() == pytest.approx(expected.item(), rel=2e-6)
+        found = loss(logits, target).item()
+        assert found == pytest.approx(expected.item(), rel=2e-6, abs=atol)
         assert loss.rho.item() == pytest.approx(rho, rel=2e-6)
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("size", [60.0, 100.0, 1e4])
-def test_it_saturates_as_promised(size: float, kind: str) -> None:
+@pytest.mark.parametrize("alpha", [1.0, -0.3, -0.95])
+def test_it_saturates_as_promised(alpha: float, size: float, kind: str) -> None:
     """Finite value and gradient for logits up to 1e4, and the plain formula's."""
     generator = torch.Generator().manual_seed(0)
     logits = (size * (2 * torch.rand(6, 9, generator=generator) - 1)).to(DEVICE)
     _, target = batch(0, (6, 9), torch.float32, kind)
-    fast, slow = made("plain", 9, alpha=1.0)
+    fast, slow = made("plain", 9, alpha)
     leaf, twin = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     value, expected = fast(leaf, target), slow(twin, target)
     value.backward()
@@ -185,9 +200,10 @@ def test_a_target_that_is_no_class_makes_its_row_nan(wrong: int, name: str) -> N
     assert logits.grad[2].isnan().all()
 
 
-def test_a_second_derivative_and_a_second_backward() -> None:
+@pytest.mark.parametrize("alpha", [0.7, -0.7])
+def test_a_second_derivative_and_a_second_backward(alpha: float) -> None:
     logits, target = batch(1, (4, 3), torch.float32, "ignored")
-    fast, slow = made("both", 3, alpha=0.7)
+    fast, slow = made("both", 3, alpha)
     seconds = []
     for loss in (fast, slow):
         leaf = logits.clone().requires_grad_()
@@ -259,11 +275,20 @@ def test_the_gradient_may_take_the_place_of_the_logits() -> None:
         loss.backward()
 
 
-@pytest.mark.parametrize("options", [{}, {"reduction": "none"}, {"rho": 0.1}, {"accumulate": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"reduction": "none"},
+        {"rho": 0.1},
+        {"accumulate": 2},
+        {"scale": "cross_entropy", "alpha": -0.7},
+    ],
+)
 def test_it_compiles_as_one_graph(options: dict[str, Any]) -> None:
     torch.compiler.reset()
-    fast = penex.PENEX(0.1, impl="triton", **options).to(DEVICE)
-    slow = penex.PENEX(0.1, impl="triton", **options).to(DEVICE)
+    fast = penex.PENEX(impl="triton", **options).to(DEVICE)
+    slow = penex.PENEX(impl="triton", **options).to(DEVICE)
     compiled = torch.compile(fast, fullgraph=True, backend="aot_eager")
     for seed in range(3):
         logits, target = batch(seed, (6, 5), torch.float32, "ignored")
@@ -343,7 +368,7 @@ def test_the_operators_keep_their_promises() -> None:
     torch.library.opcheck(fused._rows_op, given, test_utils=checks)
     sums = fused.rows(*given)
     rho = torch.tensor(0.2, device=DEVICE)
-    step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True)
+    step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True, True)
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
     _, numbers = launch.finish(*step)
     grad = torch.ones((), device=DEVICE)
@@ -518,12 +543,14 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(kernels, "finish", Recorder(made, again))
     sums, rho = torch.ones(4, 8, device=DEVICE), torch.ones((), device=DEVICE)
-    launch.finish(sums, rho, 0.1, 1, 1e-6, 100, 0.0, True, False, True)
-    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, True, False, True)
+    launch.finish(sums, rho, 0.1, 1, 1e-6, 100, 0.0, True, False, True, False)
+    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, True, False, True, False)
     assert len(made) == 9  # an ema of 1 is no constant of it
     assert [type(number) for number in made[-1][1][5:10]] == 5 * [float]
-    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True)
+    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, False)
     assert len(made) == 10
+    launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, True)
+    assert len(made) == 11
 
 
 COMPILE = """
@@ -544,7 +571,7 @@ for arch in (80, 90):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
-                    "EXACT": kind == "*fp32",
+                    "SCALED": weighted, "EXACT": kind == "*fp32",
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish

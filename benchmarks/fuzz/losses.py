@@ -138,6 +138,9 @@ def _arguments(chance: random.Random, name: str) -> dict[str, Any]:
         given["rho"] = chance.choice([None, None, None, 0.5])
         given["rho_min"] = chance.choice([1e-6, 0.05])
         given["rho_max"] = chance.choice([100.0, 0.06])
+    if name == "penex":
+        given["alpha"] = chance.choice([given["alpha"], -0.05, -0.3, -0.9])
+        given["scale"] = chance.choice(["paper", "cross_entropy"])
     return given
 
 

@@ -181,7 +181,7 @@ def penalised(
         batch: the flat batch with its weights.
         target: flat, of either kind.
         options: weight, ignore_index and label_smoothing.
-        a: alpha, rho (None to estimate it), ema, rho_min, rho_max and order.
+        a: alpha, rho (None to estimate it), ema, rho_min, rho_max and order, and PENEX's scale.
         before: rho so far; 0 if no batch has come.
         moves: whether the loss is in train() mode.
     """
@@ -190,20 +190,26 @@ def penalised(
         batch.f, target, a["alpha"] or 0.0, None if weight is None else weight.tolist(),
         options["ignore_index"], options["label_smoothing"],
     )  # fmt: skip
-    own = torch.stack(ex) if a["alpha"] else batch.expect(torch.neg, batch.f)
+    alpha = a["alpha"]
+    own = torch.stack(ex) if alpha else batch.expect(torch.neg, batch.f)
     penalty = torch.stack(se)
-    evidence = float((own if a["alpha"] else batch.mass).detach().sum())
+    evidence = float((own if alpha else batch.mass).detach().sum())
     sum_se = float(penalty.detach().sum())
-    rho = a["rho"] or before
+    rho, gain = a["rho"] or before, abs(alpha or 1.0)
     if a["rho"] is None and evidence + sum_se > 0:
-        estimate = (a["alpha"] or 1.0) * evidence / (sum_se + 1e-12 * total)
+        estimate = gain * evidence / (sum_se + 1e-12 * total)
         moved = _moved(before or estimate, estimate, a)
         rho = moved if moves or not before else before
-    return own + rho * penalty, rho if moves else before
+    values = (-own if alpha and alpha < 0 else own) + rho * penalty
+    if a.get("scale") == "cross_entropy" and evidence + sum_se > 0:
+        values = values * total / max(gain * evidence, rho * sum_se)
+    return values, rho if moves else before
 
 
 def _moved(before: float, estimate: float, a: Numbers) -> float:
     low, high, ema = a["rho_min"], a["rho_max"], a["ema"]
+    if a["alpha"] and a["alpha"] < 0:  # below, the loss would not be bounded
+        low = max(low, -a["alpha"] * math.exp(-45 * (1 + a["alpha"])))
     listing = a["order"] == "listing"
     if listing:
         if before == estimate:

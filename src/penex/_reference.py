@@ -57,13 +57,14 @@ def penex(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The mean loss of (N, C) logits for a given rho: sum_i (ex_i + rho se_i) / D.
+    """The mean loss of (N, C) logits for a given rho: sum_i (sign(alpha) ex_i + rho se_i) / D.
 
     >>> penex(torch.zeros(1, 3), torch.tensor([2]), alpha=0.1, rho=0.5)
     tensor(2.5000)
     """
     ex, se, total = loss_terms(logits, target, alpha, weight, ignore_index, label_smoothing)
-    return torch.stack([e + rho * s for e, s in zip(ex, se, strict=True)]).sum() / total
+    sign = -1 if alpha < 0 else 1
+    return torch.stack([sign * e + rho * s for e, s in zip(ex, se, strict=True)]).sum() / total
 
 
 def algorithm(
@@ -76,6 +77,8 @@ def algorithm(
 ) -> Iterator[tuple[float, Tensor]]:
     """Algorithm 1 of the paper: rho_t and the loss of each batch (average, then clip).
 
+    For alpha below 0, which the paper does not have, rho* = |alpha| EX / SE.
+
     >>> batch = (torch.zeros(1, 3), torch.tensor([2]))
     >>> [(round(rho, 4), loss) for rho, loss in algorithm([batch], alpha=0.1)]
     [(0.0333, tensor(1.1000))]
@@ -85,7 +88,7 @@ def algorithm(
         ex, se, total = loss_terms(logits, target, alpha)
         ex_mean = sum(float(e) for e in ex) / total
         se_mean = sum(float(s) for s in se) / total
-        estimate = alpha * ex_mean / (se_mean + eps)
+        estimate = abs(alpha) * ex_mean / (se_mean + eps)
         if t == 1:
             rho = estimate
         rho = (1 - beta) * rho + beta * estimate
@@ -95,6 +98,8 @@ def algorithm(
 
 class Listing:
     """The loss object of the paper's appendix: clips the estimate, then averages.
+
+    Its alpha is above 0; the sign for one below is ours.
 
     >>> Listing()(torch.zeros(1, 3), torch.tensor([2]))
     tensor(1.1000)
@@ -114,10 +119,10 @@ class Listing:
         """The mean loss of a batch, after moving rho."""
         base = torch.exp(-self.alpha * logits[torch.arange(len(target)), target])
         sumexp = torch.exp(torch.logsumexp(logits, dim=1))
-        estimate = self.alpha * base.detach().mean() / (sumexp.detach().mean() + 1e-12)
+        estimate = abs(self.alpha) * base.detach().mean() / (sumexp.detach().mean() + 1e-12)
         estimate = estimate.clamp(self.rho_min, self.rho_max)
         if self.rho is None:
             self.rho = estimate
         else:
             self.rho = (1 - self.ema) * self.rho + self.ema * estimate
-        return (base + self.rho * sumexp).mean()
+        return (math.copysign(1, self.alpha) * base + self.rho * sumexp).mean()

@@ -17,7 +17,7 @@ Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
 
 _HALF = (torch.float16, torch.bfloat16)
 
-_NONE = -1.0  # no setting is negative
+_NONE = -1.0  # every setting is above it
 
 
 class Legal(NamedTuple):
@@ -29,6 +29,7 @@ class Legal(NamedTuple):
         above: True if low itself is too small.
         below: True if high itself is too large.
         optional: True if it may be None.
+        instead_of_zero: what to take where 0 would be, if 0 is not legal.
     """
 
     low: float = 0.0
@@ -36,6 +37,7 @@ class Legal(NamedTuple):
     above: bool = False
     below: bool = False
     optional: bool = False
+    instead_of_zero: str = ""
 
     def checked(self, name: str, value: float | None) -> float | None:
         """The value as a float, or a ValueError with a sentence.
@@ -51,11 +53,15 @@ class Legal(NamedTuple):
             number = math.nan
         too_small = number <= self.low if self.above else number < self.low
         too_large = number >= self.high if self.below else number > self.high
-        if too_small or too_large or not math.isfinite(number):
+        without = number == 0 and self.instead_of_zero
+        if too_small or too_large or not math.isfinite(number) or without:
             bounds = f"{'above' if self.above else 'of at least'} {self.low:g}"
             if self.high < math.inf:
                 bounds += f" and {'below' if self.below else 'at most'} {self.high:g}"
-            raise ValueError(f"{name} must be a finite number {bounds}; got {value!r}.")
+            if self.instead_of_zero:
+                bounds += " and not 0"
+            hint = f" {without}" if without else ""
+            raise ValueError(f"{name} must be a finite number {bounds}; got {value!r}.{hint}")
         return number
 
 
@@ -178,8 +184,13 @@ class Loss(Predictor, Trained, nn.Module):
             name: self.settings[name].checked(name.removeprefix("fixed_"), value)
             for name, value in values.items()
         }
+        known = {name: getattr(self, name) for name in self.settings if hasattr(self, name)}
+        self.check_together({**known, **checked})
         for name, value in checked.items():
             setattr(self, name, value)
+
+    def check_together(self, settings: Mapping[str, float | None]) -> None:
+        """Raise ValueError if settings that are legal by themselves do not go together."""
 
     def initial(self, statistic: str) -> float:
         """What a statistic is before the first batch."""

@@ -61,7 +61,7 @@ class UnnormalisedLoss(PenalisedLoss):
         return batch.expect(torch.neg, batch.logits), F.saturated_se(batch), batch.mass
 
     @property
-    def scale(self) -> float:
+    def gain(self) -> float:
         """1, as r = 1 / E[SE]."""
         return 1.0
 

@@ -1,23 +1,28 @@
 """PENEX as a module: the thin shell around `penex.functional` in which rho lives."""
 
-import importlib.util
 import math
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
-import torch.autograd.forward_ad as forward_ad
-from torch import Tensor, nn
+from torch import Tensor
 
 from penex import functional as F
-from penex import targets
-from penex.base import POSITIVE, Group, Settings
-from penex.kernels import eager
+from penex import penalty, targets
+from penex.base import Group, Legal, Settings
+from penex.kernels import choice, eager
 from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
+SCALES = ("paper", "cross_entropy")
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-_PLAIN = (Tensor, nn.Parameter)
+_ALPHA = Legal(
+    low=-1.0,
+    above=True,
+    instead_of_zero="As alpha tends to 0, PENEX is the loss `unnormalised` "
+    "(penex.extras.UnnormalisedLoss).",
+)
+
 _NEEDS = {
     "eager": "it takes class indices on the CPU, without label smoothing, accumulate, other ranks "
     "or reduction='none', and outside torch.compile and torch.func.",
@@ -29,9 +34,20 @@ _NEEDS = {
 class PENEX(PenalisedLoss):
     r"""The penalised exponential loss, wherever torch.nn.CrossEntropyLoss stands.
 
-    L = E[exp(-alpha f_y)] + rho E[sum_j exp f_j], with rho estimated batch by batch in train()
-    (the paper's eq:PEL and alg:penex_training). For predictions use `probabilities`, which applies
-    the temperature 1 / (1 + alpha), not a plain softmax.
+    L = sign(alpha) E[exp(-alpha f_y)] + rho E[sum_j exp f_j], with rho estimated batch by batch in
+    train() (the paper's eq:PEL and alg:penex_training). For predictions use `probabilities`, which
+    applies the temperature 1 / (1 + alpha), not a plain softmax.
+
+    The paper has alpha above 0, where the examples that are wrong pull hardest. Between -1 and 0
+    (ours) those that are right already do, and a wrong one, whose label may be wrong, costs no more
+    than so much (at -inf the limit, which is a finite number); the minimiser is the same,
+    P = (rho / |alpha|) exp((1 + alpha) f). The gradient then grows with the target's logit, as
+    exp(|alpha| f_y), and so it does while a model learns: at rho* it adds up to 0 over batch and
+    classes, so that the target's logit rises with the margin, which has to be 1 / (1 + alpha) times
+    cross-entropy's. No estimate of rho stops that, since at rho* all levels of the logits are
+    equal; ``scale="cross_entropy"`` takes it out of the gradient. A bound of rho is one of the
+    level: the logit of a class with probability P tends to log(|alpha| P / rho) / (1 + alpha).
+    Near -1 that is far from 0 on one side or the other: below about -0.7 little is learned.
 
     A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
     device it then shares, or beside it. Only a transformers model takes no module for its
@@ -40,11 +56,12 @@ class PENEX(PenalisedLoss):
     loss yourself from the logits.
 
     Args:
-        alpha: the sensitivity, above 0. 0.1 is the paper's default; take less under label noise.
-            It scales the gradient: Adam hardly notices, SGD wants a rate about 1 / alpha higher.
+        alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
+            under label noise. It scales the gradient, see `scale`.
         rho: None to estimate the penalty online; a number above 0 to hold it fixed.
         ema: the weight of a new batch in rho, in (0, 1].
-        rho_min: the lower bound of rho.
+        rho_min: the lower bound of rho. For alpha below 0 it is at least
+            `penex.functional.lowest_penalty`, without which the loss is not bounded below.
         rho_max: the upper bound of rho.
         order: ``algorithm`` averages, then clips (the paper's Algorithm 1); ``listing`` clips,
             then averages (the paper's code).
@@ -68,6 +85,14 @@ class PENEX(PenalisedLoss):
             `implementation` says which it is. Under triton a target that is no class makes the
             loss NaN, where the others (and torch's cross-entropy) stop with a device-side assert
             on a GPU.
+        scale: ``paper`` is the printed loss. Its gradient has about |alpha| EX times the size of
+            cross-entropy's: a hundredth at first for alpha = 0.01, half a million times at logits
+            of 23 for alpha = -0.6. Adam hardly notices, but SGD's rate and a clipping norm are not
+            cross-entropy's then. ``cross_entropy`` divides by the batch's own
+            max(|alpha| EX, rho SE), a constant for the gradient, whose absolute values then add up
+            to 2 at most, as cross-entropy's do, for every alpha and level of the logits: a rate
+            that was tuned for cross-entropy stays. The loss itself then hardly moves; `progress` is
+            a number to look at. With `accumulate` each micro-batch has its own size.
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves
@@ -88,7 +113,7 @@ class PENEX(PenalisedLoss):
     tensor([[0.1192, 0.8808]])
     """
 
-    settings: ClassVar[Settings] = {"alpha": POSITIVE, **PenalisedLoss.settings}
+    settings: ClassVar[Settings] = {"alpha": _ALPHA, **PenalisedLoss.settings}
     alpha: float
 
     def __init__(
@@ -107,6 +132,7 @@ class PENEX(PenalisedLoss):
         accumulate: int = 1,
         process_group: Group = None,
         impl: str = "auto",
+        scale: str = "paper",
         overwrite_logits: bool = False,
     ) -> None:
         super().__init__(
@@ -125,8 +151,24 @@ class PENEX(PenalisedLoss):
         self.configure(alpha=alpha)
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}.")
+        if scale not in SCALES:
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {scale!r}.")
         self.impl = impl
+        self.scale = scale
         self.overwrite_logits = overwrite_logits
+
+    def check_together(self, settings: Mapping[str, float | None]) -> None:
+        """Refuse a rho so low that the loss of a negative alpha would not be bounded below."""
+        alpha, rho = settings.get("alpha"), settings.get("fixed_rho")
+        if alpha is None:
+            return
+        if rho is not None:
+            penalty.check_penalty(alpha, rho)
+        elif self.rho_max <= (lowest := penalty.lowest_penalty(alpha)):
+            raise ValueError(
+                f"With alpha={alpha:g} rho_max must be above {lowest:.3g}, the lowest rho that "
+                f"bounds the loss; got {self.rho_max:g}."
+            )
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of a batch; in train() mode this is also one step of rho."""
@@ -139,8 +181,39 @@ class PENEX(PenalisedLoss):
             if batch is not None:
                 rho = self._step(batch)
                 divisor = batch.total if self.reduction == "mean" else 1.0
+                if self.scale == "cross_entropy":
+                    smallest = F.smallest_size(batch.powers.dtype)
+                    size = max(abs(self.alpha) * batch.ex, rho * batch.se, smallest)
+                    divisor *= size / batch.total
                 return eager.loss(input, batch, self.alpha, rho, divisor)
         return super().forward(input, target)
+
+    def progress(self, logits: Tensor, target: Tensor) -> Tensor:
+        """How far a model has come, in cross-entropy's units: log E[EX] / alpha + log E[SE].
+
+        It is log K for logits that are all alike, 0 for a model that is certain and right, and does
+        not change when a constant is added to all logits. Its gradient is that of the loss at
+        ``scale="cross_entropy"`` where rho is rho*, so it falls as training goes on, which the
+        values of the loss need not do: those of one step have another rho, and another size, than
+        those of the next. No state is read or moved, and no other rank asked.
+
+        Args:
+            logits: f, as for the loss.
+            target: as for the loss.
+
+        >>> PENEX(alpha=-0.5).progress(torch.full((2, 3), 7.0), torch.tensor([0, 1]))
+        tensor(1.0986)
+        """
+        return F.progress(self.read(logits, target), self.alpha)
+
+    def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:
+        """D as in the paper, or max(|alpha| EX, rho SE) times that."""
+        if self.scale == "paper":
+            return super().divisor(sums, rho, ranks)
+        size = torch.maximum(self.gain * sums[0], rho * sums[1])
+        # Of what underflows, or has nothing left in it, the quotient is to be 0 and not NaN.
+        size = size.clamp(min=F.smallest_size(size.dtype))
+        return size / ranks if self.reduction == "mean" else size / sums[2]
 
     def implementation(self, logits: Tensor, target: Tensor) -> str:
         """Which implementation computes a batch: ``reference``, ``eager`` or ``triton``.
@@ -163,66 +236,38 @@ class PENEX(PenalisedLoss):
         if self.impl == "auto":
             # `penex bench` found it the fastest on a GPU at every size.
             fast = logits.is_cuda and self._is_fusible(logits, target)
-            return "triton" if fast and _kernels().works(logits.device) else "reference"
+            return "triton" if fast and choice.kernels().works(logits.device) else "reference"
         raise ValueError(f"impl={self.impl!r} cannot do this batch: {_NEEDS[self.impl]}")
 
     def _is_common(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.eager` may try: a plain batch on the CPU, by itself."""
         return (
-            not torch.compiler.is_compiling()
-            and type(logits) in _PLAIN
-            and type(target) is Tensor
-            and logits.is_cpu
-            and target.is_cpu
-            and logits.dtype in targets.LOGIT_DTYPES
-            and target.dtype == torch.int64
-            and logits.dim() > 1
-            and [logits.shape[0], *logits.shape[2:]] == [*target.shape]
+            choice.is_common(logits, target)
             and self._buffers["rho"].is_cpu  # type: ignore[union-attr]
             and self.label_smoothing == 0
             and self.ignore_index < 0
             and self.accumulate == 1
             and self.reduction != "none"
             and not (self.training and self.shares_batches())
-            and not _is_transformed()
         )
 
     def _is_fusible(self, logits: Tensor, target: Tensor) -> bool:
         """Whether `kernels.fused` can do it: (N, C) logits up to float32 where Triton runs."""
-        weight = self._buffers["weight"]
         return (
-            _HAS_TRITON
-            and type(logits) in _PLAIN
-            and logits.dim() == 2
-            and logits.numel() > 0
-            and _goes_with(target, logits)
-            and (
-                (target.dtype == torch.int64 and target.shape == logits.shape[:1])
-                or (target.is_floating_point() and target.shape == logits.shape)
-            )
+            0 <= self.label_smoothing <= 1
+            and choice.is_fusible(logits, target, self._buffers["weight"])
             and (self.ignore_index < 0 or target.dim() == 1)
-            and (
-                weight is None
-                or (
-                    _goes_with(weight, logits)
-                    and weight.shape == logits.shape[1:]
-                    and weight.dtype == logits.dtype
-                )
-            )
-            and 0 <= self.label_smoothing <= 1
-            and _kernels().fits(logits, target)
-            and (torch.compiler.is_compiling() or not (_is_transformed() or logits.is_neg()))
         )
 
     def _fused(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss by the kernels of `kernels.fused`."""
-        fused = _kernels()
+        fused = choice.kernels()
         self.follow(logits)
         weight, buffer = self._buffers["weight"], self._buffers["rho"]
         assert buffer is not None
         if weight is not None:
             weight = weight.contiguous()
-        overwrite = self.overwrite_logits and _is_disposable(logits)
+        overwrite = self.overwrite_logits and choice.is_disposable(logits)
         rest = fused.Options(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
         sums = fused.rows(logits.detach(), target, weight, *rest[:3])
         if (
@@ -233,17 +278,19 @@ class PENEX(PenalisedLoss):
         ):
             value: Tensor
             value, numbers = fused.finish(
-                sums, buffer, self.alpha, self.ema, self.rho_min, self.rho_max,
+                sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
                 self.fixed_rho or 0.0, self.training, self.order == "listing",
-                self.reduction == "mean",
+                self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
-            rho, total = self.settle(sums[:3].sum(1))
-            total = total if self.reduction == "mean" else torch.ones_like(total)
-            penalty = rho.to(total) if isinstance(rho, Tensor) else torch.full_like(total, rho)
-            numbers = torch.stack([penalty, total])
-            value = sums[0] + numbers[0] * sums[1]
-            value = value if self.reduction == "none" else value.sum() / total
+            rho, divisor = self.settle(sums[:3].sum(1))
+            if divisor is None:
+                divisor = sums.new_ones(())
+            if not isinstance(rho, Tensor):
+                rho = torch.full_like(divisor, rho)
+            numbers = torch.stack([rho.to(sums), divisor])
+            value = F.sign(self.alpha) * sums[0] + numbers[0] * sums[1]
+            value = (value if self.reduction == "none" else value.sum()) / divisor
         if not (logits.requires_grad and torch.is_grad_enabled()):
             return value
         arguments = logits, (value,), target, weight, sums, numbers, rest
@@ -261,8 +308,10 @@ class PENEX(PenalisedLoss):
         before: float = buffer.item()
         if not self.training and 0 < before < math.inf:
             return before
-        estimate = F.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
-        rho = F.updated_number(before, estimate, self.ema, self.rho_min, self.rho_max, self.order)
+        estimate = penalty.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
+        rho = penalty.updated_number(
+            before, estimate, self.ema, self.lowest, self.rho_max, self.order
+        )
         if self.training and buffer.dtype == batch.powers.dtype:
             buffer.fill_(rho)  # several times faster than `store`
         elif self.training:
@@ -270,52 +319,25 @@ class PENEX(PenalisedLoss):
         return rho
 
     def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
-        """EX, SE, and EX again: rho tends to alpha EX / SE."""
+        """sign(alpha) EX, SE, and EX: rho tends to |alpha| EX / SE."""
         ex, se = F.terms(batch, self.alpha)
-        return ex, se, ex
+        return F.sign(self.alpha) * ex, se, ex
 
     @property
-    def scale(self) -> float:
-        """alpha, as rho* = alpha EX / SE."""
-        return self.alpha
+    def gain(self) -> float:
+        """|alpha|, as rho* = |alpha| EX / SE."""
+        return abs(self.alpha)
+
+    @property
+    def lowest(self) -> float:
+        """The lower bound of rho: rho_min, or what bounds the loss of a negative alpha."""
+        return penalty.lowest_penalty(self.alpha, self.rho_min)
+
+    def extra_repr(self) -> str:
+        """The numbers that decide the mathematics, and the scale if it is not the paper's."""
+        shown = super().extra_repr()
+        return shown if self.scale == "paper" else f"{shown}, scale={self.scale}"
 
     @property
     def _sharpness(self) -> float:
         return 1 + self.alpha
-
-
-def _kernels() -> Any:
-    """The fused kernels; they import triton, which is not everywhere and takes a second."""
-    from penex.kernels import fused
-
-    return fused
-
-
-def _goes_with(other: Tensor, logits: Tensor) -> bool:
-    """Whether the fused kernels can read a target or a weight beside the logits."""
-    return (
-        type(other) is Tensor
-        and other.device == logits.device
-        and other.dtype != torch.float64
-        and not other.requires_grad
-        and (torch.compiler.is_compiling() or not other.is_neg())
-    )
-
-
-def _is_disposable(logits: Tensor) -> bool:
-    """Whether logits may be overwritten: a result, dense, and no view of someone's parameter."""
-    base = logits if logits._base is None else logits._base
-    return not base.is_leaf and logits.is_contiguous()
-
-
-def _is_transformed() -> bool:
-    """Whether someone watches or rewrites the operations: then they must be plain ones.
-
-    torch.func, forward-mode differentiation, a dispatch mode (make_fx, fake tensors), jit.trace.
-    """
-    return (
-        forward_ad._current_level >= 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-    )

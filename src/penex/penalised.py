@@ -6,8 +6,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor
 
-from penex import functional as F
-from penex import targets
+from penex import penalty, targets
 from penex.base import POSITIVE_OR_NONE, Group, Loss, Options, Settings
 
 _LARGEST = 1e38  # float32 ends at three times that
@@ -16,8 +15,8 @@ _LARGEST = 1e38  # float32 ends at three times that
 class PenalisedLoss(Loss):
     r"""A term of its own plus rho E[sum_j exp f_j], with rho estimated batch by batch.
 
-    rho tends to scale E[evidence] / E[SE]; what evidence and scale are, a subclass says in
-    `terms` and `scale`. The arguments are those of `PENEX`.
+    rho tends to gain E[evidence] / E[SE]; what evidence and gain are, a subclass says in
+    `terms` and `gain`. The arguments are those of `PENEX`.
     """
 
     settings: ClassVar[Settings] = {"fixed_rho": POSITIVE_OR_NONE}
@@ -47,7 +46,7 @@ class PenalisedLoss(Loss):
                 f"The bounds of rho must satisfy 0 < rho_min < rho_max; got rho_min={rho_min} and "
                 f"rho_max={rho_max}."
             )
-        F.check_order(order)
+        penalty.check_order(order)
         if not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
         self.configure(fixed_rho=rho)
@@ -66,9 +65,14 @@ class PenalisedLoss(Loss):
         raise NotImplementedError
 
     @property
-    def scale(self) -> float:
+    def gain(self) -> float:
         """What rho is in units of E[evidence] / E[SE]."""
         raise NotImplementedError
+
+    @property
+    def lowest(self) -> float:
+        """The lower bound of rho."""
+        return self.rho_min
 
     def initial(self, statistic: str) -> float:
         """The fixed rho, if there is one; 0 stands for no usable batch yet."""
@@ -80,11 +84,13 @@ class PenalisedLoss(Loss):
         own, se, evidence = self.terms(batch)
         with torch.no_grad():
             sums = torch.stack([evidence.sum(), se.sum(), batch.total])
-        rho, total = self.settle(sums)
-        return targets.reduce(own + rho * se, total, self.reduction)
+        rho, divisor = self.settle(sums)
+        values = own + rho * se
+        values = values if self.reduction == "none" else values.sum()
+        return values if divisor is None else values / divisor
 
-    def settle(self, sums: Tensor) -> tuple[Tensor | float, Tensor]:
-        """The rho of a batch and what its mean divides by, from this rank's sums.
+    def settle(self, sums: Tensor) -> tuple[Tensor | float, Tensor | None]:
+        """The rho of a batch and what it is divided by, if at all, from this rank's sums.
 
         In train() mode this is a step of rho.
 
@@ -101,9 +107,22 @@ class PenalisedLoss(Loss):
                 if self.training and not counts:
                     self._warn_of_no_gradients()
                 rho = self._penalty(sums, counts).to(sums.dtype)
-            # DistributedDataParallel averages gradients over ranks: D / ranks makes that average
-            # the gradient of one process on the whole batch.
-            return rho, targets.divisor(sums[0] + sums[1], sums[2] / ranks)
+            return rho, self.divisor(sums, rho, ranks)
+
+    def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:
+        """What the loss of a batch is divided by: for a mean D, shared among the ranks.
+
+        DistributedDataParallel averages gradients over ranks: D / ranks makes that average the
+        gradient of one process on the whole batch.
+
+        Args:
+            sums: of evidence, se and D, over all ranks.
+            rho: the penalty of this batch.
+            ranks: how many share it.
+        """
+        if self.reduction != "mean":
+            return None
+        return targets.divisor(sums[0] + sums[1], sums[2] / ranks)
 
     @torch.no_grad()
     def end_step(self) -> None:
@@ -137,12 +156,12 @@ class PenalisedLoss(Loss):
             if counts:
                 self.store("rho", moved)
                 return moved
-            return torch.where(F.is_set(self.rho), self.rho, moved)
+            return torch.where(penalty.is_set(self.rho), self.rho, moved)
 
         sums = torch.where(_usable(sums), sums, torch.zeros_like(sums))
         window = self._counted() + torch.cat([sums, sums.new_ones(1)])
         moved = self._moved(window[:3])
-        rho = torch.where(F.is_set(self.rho), self.rho, moved)
+        rho = torch.where(penalty.is_set(self.rho), self.rho, moved)
         if counts:
             full = window[3] >= self.accumulate
             self.store("rho", torch.where(full, moved, self.rho))
@@ -156,11 +175,11 @@ class PenalisedLoss(Loss):
     def _moved(self, sums: Tensor) -> Tensor:
         """One step of rho from the sums of evidence, se and D; none if they are unusable."""
         evidence, se, total = sums.unbind()
-        estimate = F.optimal_penalty(evidence, se, self.scale, eps=1e-12 * total)
-        moved = F.update_penalty(
-            self.rho, estimate, self.ema, self.rho_min, self.rho_max, self.order
+        estimate = penalty.optimal_penalty(evidence, se, self.gain, eps=1e-12 * total)
+        moved = penalty.update_penalty(
+            self.rho, estimate, self.ema, self.lowest, self.rho_max, self.order
         )
-        return torch.where(_usable(sums), moved, torch.where(F.is_set(self.rho), self.rho, 0))
+        return torch.where(_usable(sums), moved, torch.where(penalty.is_set(self.rho), self.rho, 0))
 
     def _warn_of_no_gradients(self) -> None:
         if self._has_warned or torch.compiler.is_compiling():
@@ -177,7 +196,8 @@ class PenalisedLoss(Loss):
 def _usable(sums: Tensor) -> Tensor:
     """Whether rho can be estimated from these sums of evidence, se and D.
 
-    exp(-alpha f) and exp(f) cannot both underflow, so their sum is 0 only if nothing is left.
+    For alpha above 0, exp(-alpha f) and exp(f) cannot both underflow: their sum is 0 only if
+    nothing is left. Below 0 they can, and then loss and gradient are 0 as well.
     """
     left = sums[0] + sums[1]
     return torch.isfinite(left) & (left > 0)

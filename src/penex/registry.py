@@ -128,7 +128,16 @@ _ENTRIES = (
         "PENEX",
         PENEX,
         "the exponential loss with a penalty on the sum of exponentials",
-        (Parameter("alpha", 0.1, 1e-5, 1.0, "how hard an example that is wrong pulls"),),
+        (
+            Parameter(
+                "alpha",
+                0.1,
+                1e-5,
+                1.0,
+                "how hard an example that is wrong pulls; between -1 and 0, one that is right",
+            ),
+        ),
+        introduced={"scale": "paper"},
         colour="#D55E00",
     ),
     Entry(

@@ -4,6 +4,11 @@ With f the logits, y the target, b = alpha / (1 + alpha), EX and SE the means ov
 
     P(m <= gamma) <= e^(b gamma) EX^(1 - b) SE^b <= e^(b gamma) rho^(-b) (EX + rho SE).
 
+All of it is for alpha above 0. Below 0, b is negative, and Chernoff's inequality has nothing to say
+of small margins: exp(-alpha f_y) then grows with the margin, and a mean of it bounds none from
+below. What is left for both signs is in `penex.functional`: the minimiser, and that rho* is the
+penalty under which no common shift of the logits helps.
+
 Everything is computed in float64 and through logarithms, so that a bound of 1e300 is a number.
 Logits have shape (N, C), targets are class indices of shape (N).
 """
@@ -148,8 +153,8 @@ def optimal_gamma(
     tensor(0.1724, dtype=torch.float64)
     """
     POSITIVE.checked("rademacher", rademacher)
-    b = alpha / (1 + alpha)
     log_a = _log_tail_bound(logits, target, 0.0, alpha, rho)
+    b = alpha / (1 + alpha)
     log_c = math.log(4 * logits.shape[1] * rademacher)
     # x + log x = log(b / 2) + (log C - log A - log b) / 2 has one root; Newton's method in log x
     # is monotone after one step, for the left side is convex and increasing in log x.
@@ -200,6 +205,11 @@ def _log_tail_bound(
 
 def _log_means(logits: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """The logarithms of EX and SE."""
+    if alpha < 0:
+        raise ValueError(
+            "The margin bounds hold for alpha above 0 only, where b = alpha / (1 + alpha) is above "
+            f"0 as Chernoff's inequality needs it; got alpha={alpha}."
+        )
     POSITIVE.checked("alpha", alpha)
     f = _checked(logits, target)
     own = f.gather(1, target.unsqueeze(1)).squeeze(1)

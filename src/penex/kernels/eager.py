@@ -1,6 +1,6 @@
 """PENEX on the CPU in a handful of operations: one exp over the logits, and its multiple backward.
 
-The gradient of a logit is rho exp(f_j) / D, less alpha exp(-alpha f_y) / D at the target, so the
+The gradient of a logit is rho exp(f_j) / D, less |alpha| exp(-alpha f_y) / D at the target, so the
 exponentials of the forward pass are all that is kept, and they become the gradient in place. The
 two sums are read as Python numbers (nothing waits for a CPU), which makes the step of rho free.
 
@@ -81,7 +81,8 @@ def sums(
     powers = f.exp()
     result = powers.sum()
     ex, se, total = own.sum().item(), result.item(), float(target.numel())
-    # No term is larger than its sum: below exp(limit) nothing is saturated. NaN is not below.
+    # No term is larger than its sum: below exp(limit) nothing is saturated (for alpha below 0 both
+    # terms are so from the same logit on). NaN is not below.
     bound = _bound(f.numel(), f.dtype)
     if not (0 < ex <= bound and 0 < se <= bound):
         return None
@@ -114,9 +115,9 @@ def _bound(summands: int, dtype: torch.dtype) -> float:
 
 
 def loss(logits: Tensor, batch: Sums, alpha: float, rho: float, divisor: float) -> Tensor:
-    """(sum ex + rho sum se) / divisor, with its gradient if one is asked for."""
+    """(sign(alpha) sum ex + rho sum se) / divisor, with its gradient if one is asked for."""
     if not (logits.requires_grad and torch.is_grad_enabled()):
-        return _value(batch, rho, divisor)
+        return _value(batch, alpha, rho, divisor)
     return apply(_Loss, logits, (batch, alpha, rho, divisor))
 
 
@@ -126,25 +127,25 @@ def apply(kind: type[torch.autograd.Function], *arguments: Any) -> Tensor:
     return found
 
 
-def _value(batch: Sums, rho: float, divisor: float) -> Tensor:
-    value = (batch.ex + rho * batch.se) / divisor
+def _value(batch: Sums, alpha: float, rho: float, divisor: float) -> Tensor:
+    value = (F.sign(alpha) * batch.ex + rho * batch.se) / divisor
     try:
         return batch.result.fill_(value)
     except RuntimeError:  # it does not fit the dtype
-        return batch.result.fill_(math.inf)
+        return batch.result.fill_(math.copysign(math.inf, value))
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, given: tuple[Sums, float, float, float]) -> Tensor:
         batch, alpha, rho, divisor = given
-        batch.own.mul_(_constant(-alpha / divisor, batch.own.dtype))
+        batch.own.mul_(_constant(-abs(alpha) / divisor, batch.own.dtype))
         # Only a second backward pass, or a derivative of this one, reads the logits again: until
         # then they may be changed, as under cross-entropy. The target is read at once.
         ctx.save_for_backward(logits, batch.label)
         ctx.parts = batch.powers, batch.own, batch.label, batch.label._version, logits.dtype
         ctx.rest = batch.mass, alpha, rho / divisor, divisor
-        return _value(batch, rho, divisor)
+        return _value(batch, alpha, rho, divisor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -183,4 +184,4 @@ def _gradient_again(
     powers = wide.exp() * scale
     if mass is not None:
         own, powers = own * mass, powers * mass
-    return powers.scatter_add(1, index, own * (-alpha / divisor))
+    return powers.scatter_add(1, index, own * (-abs(alpha) / divisor))

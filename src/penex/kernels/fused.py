@@ -180,7 +180,7 @@ def _gradient_again(
             label_smoothing=options.smoothing,
         )
         ex, se = F.terms(batch, options.alpha)
-        values = (ex + numbers[0] * se) / numbers[1]
+        values = (F.sign(options.alpha) * ex + numbers[0] * se) / numbers[1]
         (found,) = torch.autograd.grad(values.sum(), logits, create_graph=again)
     return found
 

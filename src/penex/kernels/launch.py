@@ -137,6 +137,7 @@ def finish(
     training: bool,
     listing: bool,
     mean: bool,
+    scaled: bool,
 ) -> tuple[Tensor, Tensor]:
     """The loss of a batch; the rho that it used and its divisor, (2). Moves rho in training.
 
@@ -150,13 +151,14 @@ def finish(
         fixed: a rho that is never moved; 0 for none.
         training: whether this is a step of rho.
         listing: whether to clip before averaging.
-        mean: whether to divide.
+        mean: whether to divide by D.
+        scaled: whether to divide by max(|alpha| EX, rho SE).
     """
     value, numbers = sums.new_empty(()), sums.new_empty(2)
     rows = sums.shape[1]
     block = power(rows)
     blocks = 1 << (-(-rows // block) - 1).bit_length()  # few kernels for any number of tokens
-    options = fixed > 0, training, listing, mean
+    options = fixed > 0, training, listing, mean, scaled
     tensors = sums, rho, value, numbers
     _launch(
         triton.finish, (rows, options, _aligned(*tensors)), sums.device, 1,

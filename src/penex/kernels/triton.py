@@ -3,11 +3,12 @@
 `rows` sums each row: ex_i, se_i, its share of D and the mass sum_j u_ij (u: see `penex.targets`).
 `finish` sums the rows and moves rho, on the device. `gradient` reads the logits again:
 
-    dL / df_ij = g_i / D (rho mass_i e(f_ij) - alpha u_ij e(-alpha f_ij)),
+    dL / df_ij = g_i / D (rho mass_i e(f_ij) - |alpha| u_ij e(-alpha f_ij)),
 
-with e(x) = exp(min(x, limit)), the slope of the saturated exponential. Every sum has a fixed
-order, so that the same batch gives the same bits. A target that is no class (and not ignored)
-makes its row NaN, which reaches the loss; no address is ever computed from it.
+with e(x) = exp(min(x, limit)), the slope of the saturated exponential (for alpha below 0 that of
+-alpha f ends at the same logit as that of f). Every sum has a fixed order, so that the same batch
+gives the same bits. A target that is no class (and not ignored) makes its row NaN, which reaches
+the loss; no address is ever computed from it.
 """
 
 import triton
@@ -36,6 +37,12 @@ def _saturated(x, limit, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit
 def _slope(x, limit, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
     return _exp(tl.minimum(x, limit, propagate_nan=tl.PropagateNan.ALL), EXACT)
+
+
+@triton.jit
+def _own_limit(alpha, limit):  # type: ignore[no-untyped-def]
+    """The limit of -alpha f: for alpha below 0 where f is at its own."""
+    return tl.where(alpha < 0, -alpha * limit, limit)
 
 
 @triton.jit
@@ -77,6 +84,7 @@ def rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The sums of one row."""
     row = tl.program_id(0).to(tl.int64)
+    own_limit = _own_limit(alpha, limit)
     x = logits + row * row_step
     q = target + row * target_row_step
     y = tl.full((), -1, tl.int32)
@@ -112,7 +120,7 @@ def rows(  # type: ignore[no-untyped-def]
                 u = _spread(
                     columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED
                 )
-                sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, limit, EXACT), 0.0)
+                sum_ex += tl.where(u != 0, u * _saturated(-alpha * f, own_limit, EXACT), 0.0)
                 sum_u += u
         se, ex, mass = tl.sum(sums), tl.sum(sum_ex), tl.sum(sum_u)
     share = 1.0
@@ -127,7 +135,7 @@ def rows(  # type: ignore[no-untyped-def]
     else:
         own = tl.load(x + safe * step).to(tl.float32)
         mass = share
-        ex = mass * _saturated(-alpha * own, limit, EXACT)
+        ex = mass * _saturated(-alpha * own, own_limit, EXACT)
     se = tl.where(mass == 0, 0.0, mass * se)
     ex = tl.where(mass == 0, 0.0, ex)
     if not SOFT:
@@ -144,7 +152,7 @@ def rows(  # type: ignore[no-untyped-def]
 def finish(  # type: ignore[no-untyped-def]
     sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
     FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    SCALED: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The loss from the rows' sums, and the step of rho."""
     sum_ex = tl.zeros((BLOCK,), tl.float32)
@@ -163,7 +171,7 @@ def finish(  # type: ignore[no-untyped-def]
     else:
         before = tl.load(rho)
         before = tl.where((before > 0) & (before < float("inf")), before, 0.0)  # not set yet
-        estimate = alpha * ex / (se + 1e-12 * total)
+        estimate = tl.abs(alpha) * ex / (se + 1e-12 * total)
         if LISTING:
             estimate = tl.minimum(tl.maximum(estimate, rho_min), rho_max)
         average = (1.0 - ema) * tl.where(before == 0, estimate, before) + ema * estimate
@@ -180,7 +188,11 @@ def finish(  # type: ignore[no-untyped-def]
     divisor = 1.0
     if MEAN:
         divisor = tl.where(left == 0, 1.0, total)
-    tl.store(value, (ex + now * se) / divisor)
+    if SCALED:
+        size = tl.maximum(tl.abs(alpha) * ex, now * se, propagate_nan=tl.PropagateNan.ALL)
+        size = tl.maximum(size, 1.1754943508222875e-34, propagate_nan=tl.PropagateNan.ALL)
+        divisor = size if MEAN else size / total
+    tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
     tl.store(numbers, now)
     tl.store(numbers + 1, divisor)
 
@@ -204,14 +216,16 @@ def gradient(  # type: ignore[no-untyped-def]
         y = _class(tl.load(q), classes)
     mass = tl.load(sums + 3 * rows + row)
     scale = tl.load(grad + row * grad_step) / tl.load(numbers + 1)
+    own_limit = _own_limit(alpha, limit)
     x = logits + row * row_step + columns.to(tl.int64) * step
     f = tl.load(x, mask=mask, other=0.0).to(tl.float32)
     slope = (scale * tl.load(numbers) * mass) * _slope(f, limit, EXACT)
     if SPREAD:
         u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
-        slope -= tl.where(u != 0, scale * alpha * u * _slope(-alpha * f, limit, EXACT), 0.0)
+        own = scale * tl.abs(alpha) * u * _slope(-alpha * f, own_limit, EXACT)
+        slope -= tl.where(u != 0, own, 0.0)
     elif (start <= y) & (y < start + BLOCK):
-        own = scale * alpha * mass * _slope(-alpha * f, limit, EXACT)
+        own = scale * tl.abs(alpha) * mass * _slope(-alpha * f, own_limit, EXACT)
         slope = tl.where(columns == y, slope - own, slope)
     if mass == 0:  # whatever the logits are
         slope = tl.zeros((BLOCK,), tl.float32)
