@@ -225,7 +225,7 @@ def test_a_signal_may_come_while_something_is_written(tmp_path: Path) -> None:
     """The stream writes by a file of ours, which is stopped half-way by Ctrl-C."""
     code = """
 import io, os, signal, sys
-from penex.lab.stop import stoppable
+from penex.lab.ground.stop import stoppable
 class Interrupted(io.FileIO):
     def write(self, content):
         os.kill(os.getpid(), signal.SIGINT)
