@@ -48,6 +48,8 @@ figures: $(VENV)/.demo
 claims: $(VENV)/.dev
 	$(BIN)/penex reproduce table1 --read-only --out results
 	mv results/claims.md docs/reproduction.md
+	$(BIN)/penex reproduce fair --read-only --out results/fair
+	mv results/fair/fair.md docs/fair.md
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "penex needs Python 3.11 or newer; try make PYTHON=python3.11")'

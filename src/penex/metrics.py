@@ -210,7 +210,7 @@ def bootstrap_scores(
     >>> bootstrap_scores(cached)["accuracy"]
     tensor(0.)
     """
-    drawn = resampled(cached, METRICS, resamples=resamples, seed=seed)
+    drawn = resampled(cached, recorded(cached), resamples=resamples, seed=seed)
     return {name: values.std() for name, values in drawn.items()}
 
 
@@ -249,9 +249,14 @@ def summary(cached: Scores, names: Collection[str] | None = None) -> dict[str, T
     >>> summary(scores(torch.zeros(1, 2), torch.tensor([0])))["accuracy"]
     tensor(1.)
     """
-    known = METRICS if cached.human is None else METRICS | VOTED
+    known = recorded(cached)
     wanted = known if names is None else names
     return {name: known[name].of(cached).to(cached.nll.dtype) for name in wanted}
+
+
+def recorded(cached: Scores) -> "dict[str, Metric]":
+    """The metrics of a set: with those of people's votes, where there are votes."""
+    return METRICS if cached.human is None else METRICS | VOTED
 
 
 def _gaps(cached: Scores, batch_size: int, bins: int) -> Tensor:

@@ -7,19 +7,26 @@ temperature, so that no loss gains by the scale of its outputs. The test set is 
 new seeds, after the last epoch and after the best, at the loss's temperature and at a fitted one.
 """
 
+import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from penex.lab.records.views import View
+from penex.lab.records import OBJECTIVE, Record
+from penex.lab.records.views import SELECTS, View
 from penex.lab.tasks import Task, find
 from penex.lab.training.compare import Comparison
 from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.storage import open_storage
+from penex.lab.tuning.study import all_studies
 from penex.lab.tuning.values import tuned
 from penex.metrics import METRICS
-from penex.registry import Parameter
+from penex.registry import Parameter, title_of
 from penex.report.results import Results, Row
-from penex.report.statistics import mean_and_spread
+from penex.report.statistics import mean_and_spread, verdict
+from penex.report.words import judged
 
 TASKS = ("cifar10_noisy", "cifar10n_worse", "cifar100", "cifar10", "cifar10n_aggre", "cifar100n")
 LOSSES = (
@@ -59,9 +66,11 @@ def task(name: str) -> Task:
     return replace(find(name), search={**find(name).search, "brier": (), "ce": (), **SEARCH})
 
 
-def study(one: Task, losses: tuple[str, ...], changes: dict[str, int]) -> Tuning:
+def study(
+    one: Task, losses: tuple[str, ...], changes: dict[str, int], trials: int = TRIALS
+) -> Tuning:
     """What is tuned, in one batch, so that no suggestion depends on another's result."""
-    return Tuning(one, losses, TRIALS, TRIALS, changes=dict(changes), along=("lr",), view=JUDGED)
+    return Tuning(one, losses, trials, trials, changes=dict(changes), along=("lr",), view=JUDGED)
 
 
 def comparison(one: Task, losses: tuple[str, ...], seeds: int, out: Path) -> Comparison:
@@ -78,19 +87,44 @@ COLUMNS = (
     ("cross_entropy", View("last", True)),
     ("brier", View()),
     ("ece", View()),
-    ("ece", View("last", True)),
     ("accuracy", View("best")),
     ("cross_entropy", View("best")),
     ("cross_entropy", View("best", True)),
 )
+_JUDGED = tuple(
+    (name, View(select, name != "accuracy"))
+    for select in SELECTS
+    for name in ("accuracy", "cross_entropy")
+)
 
 
 def table(by_view: dict[View, Results]) -> Iterator[list[str]]:
-    """The rows of a task's table, its head first."""
-    yield ["loss", *(_head(name, view) for name, view in COLUMNS)]
+    """The rows of a task's table, its head first; the best mean of a column is in bold."""
+    yield ["loss", "values", *(_head(name, view) for name, view in COLUMNS)]
+    columns = [[_mean(row, name) for row in by_view[view].rows] for name, view in COLUMNS]
     for k, row in enumerate(by_view[View()].rows):
-        cells = [_cell(by_view[view].rows[k], name) for name, view in COLUMNS]
-        yield [row.title, *cells]
+        cells = [
+            _cell(by_view[view].rows[k], name, best=_is_best(column, k, name))
+            for (name, view), column in zip(COLUMNS, columns, strict=True)
+        ]
+        short, values = names(row.label)
+        yield [short, values, *cells]
+
+
+def names(label: str) -> tuple[str, str]:
+    """A contender's name without what was tuned, and what was tuned.
+
+    >>> names("penex:rho=1e-06,alpha=0.0531@lr=5.6e-05")
+    ('PENEX (rho=1e-06)', 'alpha=0.0531, lr=5.6e-05')
+    """
+    loss, _, own = label.partition("@")
+    name, _, given = loss.partition(":")
+    searched = {one.name for one in SEARCH.get(name, ())}
+    pairs = [pair for pair in given.split(",") if pair]
+    tuned = [pair for pair in pairs if pair.partition("=")[0] in searched]
+    held = [pair for pair in pairs if pair not in tuned]
+    short = title_of(":".join([name, ",".join(held)]) if held else name)
+    return short, ", ".join([*tuned, *filter(None, own.split(","))])
 
 
 def _head(name: str, view: View) -> str:
@@ -98,18 +132,87 @@ def _head(name: str, view: View) -> str:
     return f"{METRICS[name].title}, {when}{', fitted' if view.calibrate else ''}"
 
 
-def _cell(row: Row, name: str) -> str:
+def _mean(row: Row, name: str) -> float:
+    """The mean over seeds; NaN where a run diverged, or a number is not finite."""
     values = list(row.values(name).values())
-    if row.diverged or row.broken(name) or not values:
+    sound = values and not row.diverged and not row.broken(name)
+    return mean_and_spread(values)[0] if sound else math.nan
+
+
+def _is_best(column: list[float], k: int, name: str) -> bool:
+    known = [value for value in column if not math.isnan(value)]
+    return bool(known) and column[k] == (max if METRICS[name].higher else min)(known)
+
+
+def _cell(row: Row, name: str, *, best: bool) -> str:
+    if math.isnan(mean := _mean(row, name)):
         return "diverged" if row.diverged else "–"
-    mean, spread = mean_and_spread(values)
-    digits = METRICS[name].digits - 1
-    return f"{mean:.{digits}f} ± {spread:.{digits}f}" if len(values) > 1 else f"{mean:.{digits}f}"
+    spread = mean_and_spread(list(row.values(name).values()))[1]
+    said = f"**{mean:.3f}**" if best else f"{mean:.3f}"
+    return said if math.isnan(spread) else f"{said} ± {spread:.3f}"
 
 
-def chapter(found: list[dict[View, Results]]) -> str:
-    """The tables as Markdown."""
-    parts = []
+def verdicts(by_view: dict[View, Results]) -> Iterator[str]:
+    """Who leads, and of whom it is clear, in four ways to judge."""
+    for name, view in _JUDGED:
+        rows = [replace(row, title=names(row.label)[0]) for row in by_view[view].rows]
+        found = verdict(rows, METRICS[name])
+        if found is not None and found.leads:
+            yield f"{_head(name, view).partition(', ')[2].capitalize()}: {judged(found)}"
+
+
+class Choice(NamedTuple):
+    """What a study would have chosen after fewer epochs, and what it chose.
+
+    Attributes:
+        title: of the loss.
+        early: the values of the trial that was best after the fewer epochs.
+        late: those of the one that was best after all.
+        lost: by how much the first one's cross-entropy is above the other's, after all.
+    """
+
+    title: str
+    early: dict[str, float]
+    late: dict[str, float]
+    lost: float
+
+
+def lengths(out: Path, name: str, epochs: int) -> list[Choice]:
+    """Whether shorter trials would have chosen alike: trials at a constant rate hold the answer.
+
+    By the cross-entropy of the validation set at the loss's own temperature, which curves have.
+
+    Args:
+        out: the folder of all tasks.
+        name: of the task.
+        epochs: of the shorter trials.
+    """
+    found = []
+    with contextlib.closing(open_storage(None, out / name, existing=True)) as storage:
+        for loss, one in all_studies(storage, name).items():
+            trials: list[tuple[float, float, dict[str, float]]] = []
+            for trial in one.get_trials(deepcopy=False):
+                record = Record(out / trial.user_attrs.get("record", ""))
+                if trial.value is not None and record.is_done:
+                    seen = _seen(record)
+                    if epochs in seen and max(seen) > epochs:
+                        trials.append((seen[epochs], seen[max(seen)], dict(trial.params)))
+            if len(trials) < TRIALS:
+                continue
+            first = min(trials, key=lambda t: t[0])
+            last = min(trials, key=lambda t: t[1])
+            found.append(Choice(title_of(loss), first[2], last[2], first[1] - last[1]))
+    return found
+
+
+def _seen(record: Record) -> dict[int, float]:
+    """The objective after each epoch that is kept."""
+    return {line["epoch"]: float(line["validation"][OBJECTIVE]) for line in record.metrics()}
+
+
+def chapter(found: list[dict[View, Results]], out: Path) -> str:
+    """The document: how it was made, a table and the verdicts a task, and the check of lengths."""
+    parts = [_INTRODUCTION]
     for by_view in found:
         usual = by_view[View()]
         lines = list(table(by_view))
@@ -117,6 +220,56 @@ def chapter(found: list[dict[View, Results]]) -> str:
         text.append("| " + " | ".join(lines[0]) + " |")
         text.append("|---" * len(lines[0]) + "|")
         text += ["| " + " | ".join(line) + " |" for line in lines[1:]]
-        text += ["", f"{usual.seeds_in_words}, mean ± standard deviation. {usual.made_with}", ""]
+        made = usual.made_with.replace("--data data --out out --slim slim", "--data DATA --out OUT")
+        text += ["", f"{usual.seeds_in_words}, mean ± standard deviation over seeds. {made}", ""]
+        text += [f"- {said}" for said in verdicts(by_view)]
+        text += [f"- {said}" for said in _shorter(usual)]
         parts.append("\n".join(text))
-    return "\n".join(parts)
+        checked = lengths(out, usual.task, SHORT)
+        if checked:
+            parts.append("\n".join(_checked(checked, usual.task)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _shorter(results: Results) -> Iterator[str]:
+    """What is to be known where trials were shorter than runs."""
+    made = "it was made with epochs "
+    known = {s.partition(made)[2] for s in results.sources.values() if made in s}
+    for epochs in sorted(known):
+        yield (
+            f"The values are of trials of {epochs} epochs. On CIFAR-10 with a tenth of the labels "
+            "wrong such trials chose higher rates than full ones (see the check there), so read "
+            "the best epoch's columns before the last's. `penex reproduce fair` without "
+            "`--trial-epochs` makes this table with trials of full length."
+        )
+
+
+def _checked(checked: list[Choice], name: str) -> Iterator[str]:
+    yield f"### Would trials of {SHORT} epochs have chosen alike on {name}?"
+    yield ""
+    yield (
+        "Trials have a constant rate, so a shorter one is the beginning of a longer one. Judged by "
+        "the cross-entropy of the validation set at the loss's own temperature:"
+    )
+    yield ""
+    yield f"| loss | best after {SHORT} epochs | best at the end | lost, validation cross-entropy |"
+    yield "|---|---|---|---|"
+    for one in checked:
+        early, late = (", ".join(f"{k} {v:.3g}" for k, v in x.items()) for x in one[1:3])
+        yield f"| {one.title} | {early} | {late} | {one.lost:.3f} |"
+
+
+SHORT = 50  # epochs of a trial where all of them would take too long
+
+_INTRODUCTION = """# A fair table: every loss at its own rate
+
+<!-- Written by `penex reproduce fair --read-only --out results/fair`; do not edit. -->
+
+Each loss has the same twelve trials over its learning rate and its parameter (the same rates for
+all, log-uniform from 0.3 to 30 times the paper's), seed 0. The trial with the lowest cross-entropy
+of the validation set after its last epoch, at a temperature fitted to that set, decides: no loss
+gains by the scale of its outputs. Then seeds 0 to 4 are trained for 200 epochs and the test set is
+looked at once, after the last epoch and after the best by validation cross-entropy, at the loss's
+own temperature and at one fitted to the validation set (*fitted*). Where training labels are wrong
+by people, so are those of the validation set. Bold is the best mean of a column, which may be luck:
+the sentences below a table say what is not (Holm over all pairs, 5 seeds)."""

@@ -24,13 +24,13 @@ from penex.lab.training.compare import Comparison, Listing, compare, listing_of
 from penex.lab.training.session import Watcher, open_session, pack_size
 from penex.paper import fair, plan, studies, sweeps, tables
 from penex.paper.plan import TABLE1, Sweep
-from penex.paper.standins import write_stand_ins
+from penex.paper.standins import write_people, write_stand_ins
 from penex.report import results
 from penex.report.results import Results
 
 WHAT = ("table1", "fair", "floor", "rho", "alpha", "gap", "tuned")
 SEEDS = 5
-_SMOKE_SIZES = {"cifar100": 100}  # one of each class; others train on forty
+_SMOKE_SIZES = {"cifar100": 100, "cifar100n": 100}  # one of each class; others train on forty
 
 _Found = list[tuple[Sweep | None, Results]]
 
@@ -94,24 +94,26 @@ def reproduce(request: Request) -> None:
         if request.smoke:
             data, out = Path(name) / "data", Path(name) / "runs"
             write_stand_ins(data)
+            write_people(data)
             request = replace(
                 request, seeds=2, read_only=False, epochs=1, data=data, out=out, slim=None
             )
-        if request.what == "fair":
-            written = _fair(request)
-            print(f"\nIn {request.out}: {written}.")
-            return
-        planned = [(sweep, _varied(request, one)) for sweep, one in _planned(request)]
-        if not request.read_only:  # what is missing of the data is said now
-            for _, comparison in planned:
-                if plan.missing(comparison, request.out):
-                    comparison.task.collect()
-        found = [(sweep, _carried_out(request, one)) for sweep, one in planned]
-        written = _shown(request, [(sweep, one) for sweep, one in found if one is not None])
+        written = _fair(request) if request.what == "fair" else _compared(request)
     if written and request.smoke:
         print(f"\nAll of it works. What it wrote is gone: {written}. The numbers mean nothing.")
     elif written:
         print(f"\nIn {request.out}: {written}.")
+
+
+def _compared(request: Request) -> str:
+    """Train what is missing of the table or the sweep, write it; the names of the files."""
+    planned = [(sweep, _varied(request, one)) for sweep, one in _planned(request)]
+    if not request.read_only:  # what is missing of the data is said now
+        for _, comparison in planned:
+            if plan.missing(comparison, request.out):
+                comparison.task.collect()
+    found = [(sweep, _carried_out(request, one)) for sweep, one in planned]
+    return _shown(request, [(sweep, one) for sweep, one in found if one is not None])
 
 
 def _fair(request: Request) -> str:
@@ -124,7 +126,8 @@ def _fair(request: Request) -> str:
             epochs = request.trial_epochs or request.epochs
             changes = {} if epochs is None else {"epochs": epochs}
             there = task if request.data is None else placed(task, request.data)
-            what = replace(fair.study(there, losses, changes), train_size=request.train_size)
+            what = fair.study(there, losses, changes, 2 if request.smoke else fair.TRIALS)
+            what = replace(what, train_size=_size(request, name))
             studies.tune(
                 what,
                 studies.Way(
@@ -137,15 +140,18 @@ def _fair(request: Request) -> str:
                     pack=request.pack,
                 ),
             )
-        comparison = fair.comparison(task, losses, request.seeds, out)
-        comparison = _varied(replace(request, losses=()), comparison)
-        if _carried_out(request, comparison) is not None:
+        listing = None
+        if not request.read_only:
+            comparison = fair.comparison(task, losses, request.seeds, out)
+            comparison = _varied(replace(request, losses=()), comparison)
+            _carried_out(request, comparison)
             listing = _listing(request, comparison, request.what)
-            found.append({v: results.load(out / name, listing, v) for v in VIEWS})
+        if listing is not None or archived.exists(out / name / LISTING):
+            found.append({view: results.load(out / name, listing, view) for view in VIEWS})
     if not found:
         raise LabError(f"There are no records of this in {request.out}.")
     if writes():
-        text = fair.chapter(found)
+        text = fair.chapter(found, request.out)
         print(text)
         files.write_text(request.out / "fair.md", text)
     return "fair.md"
@@ -176,7 +182,7 @@ def _varied(request: Request, comparison: Comparison) -> Comparison:
             raise LabError(f"--noise-kind is for --task cifar10_noisy; {task.name} has no noise.")
         noise = replace(task.label_noise, kind=request.noise_kind)
         treatment = replace(treatment, label_noise=noise)
-    size = _SMOKE_SIZES.get(task.name, 40) if request.smoke else request.train_size
+    size = _size(request, task.name)
     return replace(
         comparison,
         task=task,
@@ -185,6 +191,11 @@ def _varied(request: Request, comparison: Comparison) -> Comparison:
         changes={} if request.epochs is None else {"epochs": request.epochs},
         treatment=treatment,
     )
+
+
+def _size(request: Request, task: str) -> int | None:
+    """The number of training examples; None for the task's own."""
+    return _SMOKE_SIZES.get(task, 40) if request.smoke else request.train_size
 
 
 def _sweeps(request: Request) -> list[Sweep]:

@@ -30,3 +30,14 @@ def write_stand_ins(folder: Path) -> None:
         arrays[f"{part}_images"] = random.integers(0, 256, (count, 28, 28, 3), dtype=np.uint8)
         arrays[f"{part}_labels"] = (np.arange(count) % 9).astype(np.uint8)[:, None]
     np.savez_compressed(folder / "pathmnist.npz", allow_pickle=False, **arrays)
+
+
+def write_people(folder: Path) -> None:
+    """Write labels that people might have given to the stand-ins of CIFAR: one in seven is wrong."""
+    people = {10: ("aggre_label", "random_label1", "worse_label"), 100: ("noisy_label",)}
+    (folder / "human").mkdir(exist_ok=True)
+    for classes, kinds in people.items():
+        clean = np.tile(np.arange(20), 5) % 10 if classes == 10 else np.arange(200) % 100
+        given = {kind: (clean + (np.arange(len(clean)) % 7 == 0)) % classes for kind in kinds}
+        path = folder / "human" / f"cifar{classes}n.npz"
+        np.savez_compressed(path, allow_pickle=False, clean_label=clean, **given)

@@ -207,8 +207,10 @@ class Verdict(NamedTuple):
 def has_learned(row: Row) -> bool:
     """Whether a loss does better on its validation sets than guessing: always so, if unknown.
 
-    By its cross-entropy; but a loss whose error is less than half of guessing's has learned, even
-    if its probabilities are bad: label smoothing with a large epsilon is an example.
+    By its cross-entropy; but a loss that is right three times as often as guessing (or whose error
+    is less than half of guessing's, where there are few classes) has learned, even if its
+    probabilities are bad: label smoothing with a large epsilon is an example, or one that grows
+    too sure.
     """
     entropy, accuracy = (
         mean_and_spread(list(row.values(name, "validation").values()))[0]
@@ -216,7 +218,9 @@ def has_learned(row: Row) -> bool:
     )
     if math.isnan(entropy) or row.classes is None or row.classes < 2:
         return True
-    return entropy <= LUCKLESS * math.log(row.classes) or accuracy > (1 + 1 / row.classes) / 2
+    return entropy <= LUCKLESS * math.log(row.classes) or accuracy > min(
+        (1 + 1 / row.classes) / 2, 3 / row.classes
+    )
 
 
 def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:

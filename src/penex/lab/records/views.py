@@ -8,6 +8,7 @@ from penex.lab.records.identity import Json
 from penex.lab.records.reading import BEST, CALIBRATED
 
 Select = Literal["last", "best"]
+SELECTS: tuple[Select, ...] = ("last", "best")
 
 
 @dataclass(frozen=True)
@@ -61,4 +62,4 @@ class View:
         return {**chosen, **({"calibrate": True} if self.calibrate else {})}
 
 
-VIEWS = tuple(View(select, fitted) for select in ("last", "best") for fitted in (False, True))
+VIEWS = tuple(View(select, fitted) for select in SELECTS for fitted in (False, True))
