@@ -33,7 +33,7 @@ def write_stand_ins(folder: Path) -> None:
 
 
 def write_people(folder: Path) -> None:
-    """Write labels that people might have given to the stand-ins of CIFAR: one in seven is wrong."""
+    """Write labels that people might have given to the stand-ins of CIFAR, one in seven wrong."""
     people = {10: ("aggre_label", "random_label1", "worse_label"), 100: ("noisy_label",)}
     (folder / "human").mkdir(exist_ok=True)
     for classes, kinds in people.items():
