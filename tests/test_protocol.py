@@ -23,7 +23,7 @@ from penex.lab.tasks import runs
 from penex.lab.training import Hooks, Place, packing
 from penex.lab.training.compare import Comparison, compare
 from penex.lab.tuning.plan import Tuning
-from penex.report import results
+from penex.report import results, tables, ways
 
 DIGITS = replace(tasks.find("digits"), model="mlp", build=models.find("mlp"))
 # With half of the labels wrong the validation cross-entropy rises again after some epochs.
@@ -281,3 +281,19 @@ def test_rows_of_numbers_cannot_be_augmented(
         cli.main(["compare", "--data", str(table), "--augment", "flip", *rest])
     assert end.value.code == 2
     assert "for images" in capsys.readouterr().err
+
+
+def test_a_table_has_every_way_to_judge(tmp_path: Path) -> None:
+    what = Comparison(DIGITS, ("ce", "penex"), 2, (60,), RISING, WRONG)
+    compare(what, Place(tmp_path))
+    found = results.load(tmp_path / "digits")
+    lines = ways.lines(found.rows)
+    best = found.rows[1].records
+    values = [run.done["best"]["calibrated"]["test"]["cross_entropy"] for run in best.values()]
+    cell = lines[1][ways.HEADS.index("cross-entropy, best epoch, fitted")]
+    assert cell.replace("*", "").startswith(f"{sum(values) / 2:.3f} ± ")
+    assert sum("**" in line[1] for line in lines) >= 1
+    assert cell in tables.markdown(found)
+    for run in best.values():
+        run.done.pop("best")
+    assert ways.lines(found.rows) == []

@@ -8,7 +8,6 @@ new seeds, after the last epoch and after the best, at the loss's temperature an
 """
 
 import contextlib
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,9 @@ from penex.lab.tuning.study import all_studies
 from penex.lab.tuning.values import tuned
 from penex.metrics import METRICS
 from penex.registry import Parameter, title_of
-from penex.report.results import Results, Row
-from penex.report.statistics import mean_and_spread, verdict
+from penex.report import ways
+from penex.report.results import Results
+from penex.report.statistics import verdict
 from penex.report.words import judged
 
 TASKS = ("cifar10_noisy", "cifar10n_worse", "cifar100", "cifar10", "cifar10n_aggre", "cifar100n")
@@ -81,16 +81,6 @@ def comparison(one: Task, losses: tuple[str, ...], seeds: int, out: Path) -> Com
     return Comparison(one, tuple(sources), seeds, sources=sources)
 
 
-COLUMNS = (
-    ("accuracy", View()),
-    ("cross_entropy", View()),
-    ("cross_entropy", View("last", True)),
-    ("brier", View()),
-    ("ece", View()),
-    ("accuracy", View("best")),
-    ("cross_entropy", View("best")),
-    ("cross_entropy", View("best", True)),
-)
 _JUDGED = tuple(
     (name, View(select, name != "accuracy"))
     for select in SELECTS
@@ -98,17 +88,12 @@ _JUDGED = tuple(
 )
 
 
-def table(by_view: dict[View, Results]) -> Iterator[list[str]]:
+def table(results: Results) -> Iterator[list[str]]:
     """The rows of a task's table, its head first; the best mean of a column is in bold."""
-    yield ["loss", "values", *(_head(name, view) for name, view in COLUMNS)]
-    columns = [[_mean(row, name) for row in by_view[view].rows] for name, view in COLUMNS]
-    for k, row in enumerate(by_view[View()].rows):
-        cells = [
-            _cell(by_view[view].rows[k], name, best=_is_best(column, k, name))
-            for (name, view), column in zip(COLUMNS, columns, strict=True)
-        ]
-        short, values = names(row.label)
-        yield [short, values, *cells]
+    first, *rest = ways.HEADS
+    yield [first, "values", *rest]
+    for row, (_, *cells) in zip(results.rows, ways.lines(results.rows), strict=True):
+        yield [*names(row.label), *cells]
 
 
 def names(label: str) -> tuple[str, str]:
@@ -127,38 +112,13 @@ def names(label: str) -> tuple[str, str]:
     return short, ", ".join([*tuned, *filter(None, own.split(","))])
 
 
-def _head(name: str, view: View) -> str:
-    when = "last epoch" if view.select == "last" else "best epoch"
-    return f"{METRICS[name].title}, {when}{', fitted' if view.calibrate else ''}"
-
-
-def _mean(row: Row, name: str) -> float:
-    """The mean over seeds; NaN where a run diverged, or a number is not finite."""
-    values = list(row.values(name).values())
-    sound = values and not row.diverged and not row.broken(name)
-    return mean_and_spread(values)[0] if sound else math.nan
-
-
-def _is_best(column: list[float], k: int, name: str) -> bool:
-    known = [value for value in column if not math.isnan(value)]
-    return bool(known) and column[k] == (max if METRICS[name].higher else min)(known)
-
-
-def _cell(row: Row, name: str, *, best: bool) -> str:
-    if math.isnan(mean := _mean(row, name)):
-        return "diverged" if row.diverged else "–"
-    spread = mean_and_spread(list(row.values(name).values()))[1]
-    said = f"**{mean:.3f}**" if best else f"{mean:.3f}"
-    return said if math.isnan(spread) else f"{said} ± {spread:.3f}"
-
-
-def verdicts(by_view: dict[View, Results]) -> Iterator[str]:
+def verdicts(results: Results) -> Iterator[str]:
     """Who leads, and of whom it is clear, in four ways to judge."""
+    short = [replace(row, title=names(row.label)[0]) for row in results.rows]
     for name, view in _JUDGED:
-        rows = [replace(row, title=names(row.label)[0]) for row in by_view[view].rows]
-        found = verdict(rows, METRICS[name])
+        found = verdict([ways.viewed(row, view) for row in short], METRICS[name])
         if found is not None and found.leads:
-            yield f"{_head(name, view).partition(', ')[2].capitalize()}: {judged(found)}"
+            yield f"{ways.head(name, view).partition(', ')[2].capitalize()}: {judged(found)}"
 
 
 class Choice(NamedTuple):
@@ -210,19 +170,18 @@ def _seen(record: Record) -> dict[int, float]:
     return {line["epoch"]: float(line["validation"][OBJECTIVE]) for line in record.metrics()}
 
 
-def chapter(found: list[dict[View, Results]], out: Path) -> str:
+def chapter(found: list[Results], out: Path) -> str:
     """The document: how it was made, a table and the verdicts a task, and the check of lengths."""
     parts = [_INTRODUCTION]
-    for by_view in found:
-        usual = by_view[View()]
-        lines = list(table(by_view))
+    for usual in found:
+        lines = list(table(usual))
         text = [f"## {find(usual.task).title}", ""]
         text.append("| " + " | ".join(lines[0]) + " |")
         text.append("|---" * len(lines[0]) + "|")
         text += ["| " + " | ".join(line) + " |" for line in lines[1:]]
         made = usual.made_with.replace("--data data --out out --slim slim", "--data DATA --out OUT")
         text += ["", f"{usual.seeds_in_words}, mean ± standard deviation over seeds. {made}", ""]
-        text += [f"- {said}" for said in verdicts(by_view)]
+        text += [f"- {said}" for said in verdicts(usual)]
         text += [f"- {said}" for said in _shorter(usual)]
         parts.append("\n".join(text))
         checked = lengths(out, usual.task, SHORT)

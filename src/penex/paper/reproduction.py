@@ -17,7 +17,6 @@ from penex.lab.ground.sentences import count
 from penex.lab.records import LISTING, Record, archived
 from penex.lab.records.scores import slim
 from penex.lab.records.sealing import sealed
-from penex.lab.records.views import VIEWS
 from penex.lab.tasks import placed
 from penex.lab.tasks.runs import Run
 from penex.lab.training.compare import Comparison, Listing, compare, listing_of
@@ -147,7 +146,7 @@ def _fair(request: Request) -> str:
             _carried_out(request, comparison)
             listing = _listing(request, comparison, request.what)
         if listing is not None or archived.exists(out / name / LISTING):
-            found.append({view: results.load(out / name, listing, view) for view in VIEWS})
+            found.append(results.load(out / name, listing))
     if not found:
         raise LabError(f"There are no records of this in {request.out}.")
     if writes():

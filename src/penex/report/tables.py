@@ -7,7 +7,7 @@ import math
 
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, VOTED, Metric
-from penex.report import leads
+from penex.report import leads, ways
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread, verdict
@@ -59,7 +59,8 @@ def caption(results: Results, size: int) -> str:
     """What the numbers are."""
     seeds, examples = count(results.seeds, "seed"), count(size, "training example")
     shown = "" if results.seeds == 1 else ", mean ± standard deviation over seeds"
-    return f"{results.task}, {examples}, {seeds}: test set{shown}"
+    view = f" {results.view.words}" if results.view.identity else ""
+    return f"{results.task}, {examples}, {seeds}: test set{view}{shown}"
 
 
 def markdown(results: Results) -> str:
@@ -80,6 +81,11 @@ def markdown(results: Results) -> str:
             ]
             lines.append(f"| {_escaped(name(row))} | {' | '.join(cells)} |")
         parts.append(f"**{_escaped(caption(results, size))}**\n\n" + "\n".join(lines))
+        if ways_lines := ways.lines(rows):
+            titled = [ways.HEADS, ["---"] * len(ways.HEADS), *ways_lines]
+            every = "\n".join(f"| {' | '.join(line)} |" for line in titled)
+            against.append(f"**Judged in every way, {count(size, 'training example')}**\n\n{every}")
+            against.append(ways.NOTE)
         against += _against(
             rows, f"The leader against each other loss, {count(size, 'training example')}"
         )

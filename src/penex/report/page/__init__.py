@@ -13,7 +13,7 @@ from penex import registry
 from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, Metric
-from penex.report import leads, series, tables
+from penex.report import leads, series, tables, ways
 from penex.report.drawing import Panel
 from penex.report.page import blocks
 from penex.report.page.svg import colour, svg
@@ -99,6 +99,9 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         "leads": [block for result in both for block in _leads(result, several)],
         "lead_heads": leads.HEADS[2:],
         "lead_note": leads.NOTE,
+        "ways": [block for result in both for block in _ways(result, several)],
+        "way_heads": ways.HEADS,
+        "way_note": ways.NOTE,
         "difference": blocks.difference(results, second, columns) if second else None,
         "sizes": [
             _figure(blocks.named(METRICS[name].title, result, several), panel)
@@ -129,6 +132,7 @@ def _sections(context: dict[str, Any]) -> Iterator[dict[str, str]]:
     yield {"id": "table", "title": "Table"}
     for name, title in (
         ("leads", "Leads"),
+        ("ways", "Epochs and temperatures"),
         ("difference", "The two compared"),
         ("sizes", "How much data?"),
         ("curves", "Learning curves"),
@@ -186,6 +190,18 @@ def _tables(results: Results, several: bool, columns: list[Metric]) -> Iterator[
                 for place, row in enumerate(rows)
             ],
         }
+
+
+def _ways(results: Results, several: bool) -> Iterator[dict[str, Any]]:
+    """The table of every way to judge, of each training size."""
+    for size in results.train_sizes:
+        if lines := ways.lines(results.at(size)):
+            caption = blocks.named(count(size, "training example"), results, several)
+            yield {
+                "caption": caption,
+                "lines": [[cell.replace("**", "") for cell in line] for line in lines],
+                "best": [["**" in cell for cell in line] for line in lines],
+            }
 
 
 def _leads(results: Results, several: bool) -> Iterator[dict[str, Any]]:
