@@ -10,7 +10,7 @@ from penex.metrics import METRICS, Metric
 from penex.paper.printed import PRINTED
 from penex.report import tables
 from penex.report.results import Results, Row
-from penex.report.statistics import Interval, mean_and_spread, paired_difference
+from penex.report.statistics import FEWEST, Interval, advantage, mean_and_spread
 
 _PAPERS_PIXELS = 64  # of its files of PathMNIST
 CLOSE = 0.02  # accuracy: a baseline that misses the paper by more means a bug
@@ -69,20 +69,19 @@ def _sound(results: Results) -> dict[str, Row]:
 
 
 def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
-    mean, spread = mean_and_spread(list(row.values("accuracy").values()))
+    values = list(row.values("accuracy").values())
+    mean, spread = mean_and_spread(values)
+    verdict = "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold"
+    if sound and len(values) < FEWEST:
+        verdict = "unclear"
     level = f"{mean:.3f}" if math.isnan(spread) else f"{mean:.3f} ± {spread:.3f}"
     return Claim(
         task,
         f"{row.title} reaches the paper's accuracy, within {CLOSE}",
         f"{paper:.3f}",
         level if sound else tables.status(row) or "not finite",
-        "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold",
+        verdict,
     )
-
-
-def _lead(metric: Metric, ours: Row, theirs: Row) -> Interval:
-    a, b = ours.values(metric.name), theirs.values(metric.name)
-    return paired_difference(a, b) if metric.higher else paired_difference(b, a)
 
 
 def _verdict(lead: Interval) -> str:
@@ -96,7 +95,7 @@ def _words(lead: Interval, other: Row) -> str:
 
 
 def _against(task: str, metric: Metric, penex: Row, ce: Row, said: dict[str, float]) -> Claim:
-    lead = _lead(metric, penex, ce)
+    lead = advantage(penex, ce, metric)
     return Claim(
         task,
         f"PENEX has a better {metric.title} than cross-entropy",
@@ -115,7 +114,7 @@ def _best(
         return mean_and_spread(list(row.values(metric.name).values()))[0]
 
     rival = (max if metric.higher else min)(others, key=mean)
-    lead = _lead(metric, penex, rival)
+    lead = advantage(penex, rival, metric)
     runner = sorted(
         (value for loss, value in said.items() if loss != "penex"), reverse=metric.higher
     )[0]
@@ -138,7 +137,9 @@ def leads(found: list[Results]) -> str:
         rows = _sound(results)
         if not {"penex", *rivals} <= set(rows):
             continue
-        cells = [_cell(_lead(m, rows["penex"], rows[rival])) for m in metrics for rival in rivals]
+        cells = [
+            _cell(advantage(rows["penex"], rows[rival], m)) for m in metrics for rival in rivals
+        ]
         lines.append(f"| {find(results.task).title} | {' | '.join(cells)} |")
     return "\n".join(lines) if len(lines) > 2 else ""
 

@@ -9,7 +9,7 @@ from penex.paper.plan import Sweep
 from penex.report import tables, words
 from penex.report.reading import Finished
 from penex.report.results import Results, Row
-from penex.report.statistics import Interval, paired_difference
+from penex.report.statistics import FEWEST, Interval, paired_difference
 
 LITTLE = 0.01  # of accuracy: less than that is no reason to tune
 
@@ -18,7 +18,8 @@ _RULE = (
     "Test set, mean ± standard deviation over seeds. The differences are to the row that their "
     "column names, seed by seed, with their 95 % intervals. By its accuracy a version is *alike* "
     f"where the interval lies within ±{LITTLE}, *differs* where it lies beyond ±{LITTLE}, and is "
-    "*unclear* at our power otherwise; *the same* has the same numbers to the last digit."
+    f"*unclear* at our power otherwise, or with fewer than {FEWEST} seeds; *the same* has the same "
+    "numbers to the last digit."
 )
 
 
@@ -27,9 +28,11 @@ def verdict(lead: Interval) -> str:
 
     >>> verdict(Interval(0.0, -0.002, 0.002, 5)), verdict(Interval(0.03, 0.02, 0.04, 5))
     ('alike', 'differs')
-    >>> verdict(Interval(0.0, -0.02, 0.02, 2))
-    'unclear'
+    >>> verdict(Interval(0.0, -0.02, 0.02, 5)), verdict(Interval(0.03, 0.02, 0.04, FEWEST - 1))
+    ('unclear', 'unclear')
     """
+    if lead.pairs < FEWEST:
+        return "unclear"
     if -LITTLE <= lead.low <= lead.high <= LITTLE:
         return "alike"
     return "differs" if lead.low > LITTLE or lead.high < -LITTLE else "unclear"

@@ -247,7 +247,7 @@ def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     if not ranked:
         return None
     pairs = list(itertools.combinations(ranked, 2))  # the leader's come first
-    seeds = [_lead(better, other, metric) for better, other in pairs]
+    seeds = [advantage(better, other, metric) for better, other in pairs]
     adjusted = holm([interval.p for interval in seeds])
     leader = ranked[0]
     leads = tuple(
@@ -257,6 +257,7 @@ def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     return Verdict(metric, leader, leads, has_learned(leader))
 
 
-def _lead(ours: Row, theirs: Row, metric: Metric) -> Interval:
+def advantage(ours: Row, theirs: Row, metric: Metric) -> Interval:
+    """How much better one loss is than another, paired by seed: above 0 if it is better."""
     a, b = ours.values(metric.name), theirs.values(metric.name)
     return paired_difference(a, b) if metric.higher else paired_difference(b, a)
