@@ -81,8 +81,8 @@ def sums(
     powers = f.exp()
     result = powers.sum()
     ex, se, total = own.sum().item(), result.item(), float(target.numel())
-    # No term is larger than its sum: below exp(limit) nothing is saturated (for alpha below 0 both
-    # terms are so from the same logit on). NaN is not below.
+    # No term is larger than its sum: if the sums are at most exp(limit), no term is past the limit
+    # from which exp is continued as a line, and plain exp was right. NaN fails the comparison too.
     bound = _bound(f.numel(), f.dtype)
     if not (0 < ex <= bound and 0 < se <= bound):
         return None
@@ -96,13 +96,18 @@ def sums(
 
 @functools.lru_cache(maxsize=128)
 def _constant(value: float, dtype: torch.dtype) -> Tensor:
-    # A Python number costs twice the time of a tensor. The device is said, since a user may have
-    # another default; under a transform or a mode we are not called.
+    # torch wraps a Python number in a new tensor at every call, which doubles the time of a product
+    # on a small batch; so the tensor is kept, on the CPU whatever the user's default device is.
+    # That is safe, as `choice` sends no batch here under torch.func or a fake mode.
     return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 def _scale(values: Tensor, factor: float) -> None:
-    """Multiply in place: as the factor of an addition a Python number costs half."""
+    """Multiply in place.
+
+    As 0 + factor * values: for `alpha=` of an addition torch makes no tensor of a Python number,
+    and the factor is another one in every batch, so `_constant` would not help.
+    """
     try:
         torch.add(_constant(0.0, values.dtype), values, alpha=factor, out=values)
     except RuntimeError:  # it does not fit the dtype

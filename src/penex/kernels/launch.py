@@ -17,7 +17,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _LARGEST_BLOCK = 2048
 _MOST_KEPT = 4096
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# Since then a compiled kernel takes the arguments that its source does.
+# Before Triton 3.3 a compiled kernel that was launched directly, as in `_launch`, wanted only the
+# arguments that are no constants of its compilation; since then it takes all of them.
 _TAKES_ALL = tuple(map(int, _VERSION.split(".")[:2])) >= (3, 3)
 
 
@@ -67,14 +68,15 @@ def _launch(
         with torch.cuda.device(device):
             _launch(kernel, key, device, programs, *given)
         return
-    key = id(kernel), device, key  # its own hash asks for a lock
+    key = id(kernel), device, key  # the id, as hash(kernel) takes a lock at every launch
     run = _runners.get(key)
     if run is not None:
         run(*given[:-1])
         return
     *arguments, warps = given
     compiled = kernel[(programs,)](*arguments, num_warps=warps)
-    if _TAKES_ALL and hasattr(compiled, "asm"):  # not in the interpreter, and no promise of one
+    # Triton's interpreter returns no compiled kernel that could be kept.
+    if _TAKES_ALL and hasattr(compiled, "asm"):
         if len(_runners) >= _MOST_KEPT:
             _runners.clear()
         _runners[key] = compiled[(programs, 1, 1)]
@@ -82,7 +84,8 @@ def _launch(
 
 @functools.lru_cache(maxsize=128)
 def _limit(summands: int) -> float:
-    # Here and not among what is given: a compiler that had to know it would know the size too.
+    # Computed here and not an argument of `rows`: torch.compile, to pass it on as a number, would
+    # fix the batch's size in its graph and compile again for every other size.
     return F.exp_limit(summands, torch.float32)
 
 
@@ -157,7 +160,8 @@ def finish(
     value, numbers = sums.new_empty(()), sums.new_empty(2)
     rows = sums.shape[1]
     block = power(rows)
-    blocks = 1 << (-(-rows // block) - 1).bit_length()  # few kernels for any number of tokens
+    # Each number of blocks is a compilation of its own: powers of two make few for all batch sizes.
+    blocks = 1 << (-(-rows // block) - 1).bit_length()
     options = fixed > 0, training, listing, mean, scaled
     tensors = sums, rho, value, numbers
     _launch(

@@ -19,7 +19,8 @@ import triton.language as tl
 def _exp(x, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
     """exp(x). A GPU's own is 2^(x log2 e) with the product rounded: exactly, that is added back."""
     if EXACT:
-        x = tl.maximum(x, -128.0, propagate_nan=tl.PropagateNan.ALL)  # -inf less -inf is NaN
+        # exp(-128) is 0 in float32, and -inf itself would make the rest -inf + inf, which is NaN.
+        x = tl.maximum(x, -128.0, propagate_nan=tl.PropagateNan.ALL)
         power = x * 1.44269502162933349609375
         rest = tl.fma(x, 1.44269502162933349609375, -power) + x * 1.9259629911266175e-08
         return tl.exp2(power) * (1.0 + 0.6931471805599453 * rest)
@@ -30,7 +31,7 @@ def _exp(x, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit
 def _saturated(x, limit, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
     """exp(x) up to the limit, then its tangent."""
-    above = tl.where(x > limit, x - limit, 0.0)  # not x less the smaller, which is NaN at -inf
+    above = tl.where(x > limit, x - limit, 0.0)  # x - min(x, limit) would be NaN at x = -inf
     return _slope(x, limit, EXACT) * (1.0 + above)
 
 
@@ -95,8 +96,8 @@ def rows(  # type: ignore[no-untyped-def]
         kept = given != ignored
         y = _class(given, classes)
         legal = y >= 0
-    # Without saturation first: a sum within exp(limit) has no term beyond it. The GPU has few
-    # instructions to spare for each logit that it reads.
+    # Plain exp first, as a test for the limit would cost instructions for each logit: if the sum is
+    # at most exp(limit), no term is past it and the sum is right; else the row is summed again.
     sums = tl.zeros((BLOCK,), tl.float32)
     for k in tl.range(0, 0 if SPREAD else BLOCKS, num_stages=3):
         columns = k * BLOCK + tl.arange(0, BLOCK)
@@ -170,12 +171,14 @@ def finish(  # type: ignore[no-untyped-def]
         now = fixed
     else:
         before = tl.load(rho)
-        before = tl.where((before > 0) & (before < float("inf")), before, 0.0)  # not set yet
+        # 0 says that no batch has set rho yet; what is not a positive number counts as that.
+        before = tl.where((before > 0) & (before < float("inf")), before, 0.0)
         estimate = tl.abs(alpha) * ex / (se + 1e-12 * total)
         if LISTING:
             estimate = tl.minimum(tl.maximum(estimate, rho_min), rho_max)
         average = (1.0 - ema) * tl.where(before == 0, estimate, before) + ema * estimate
-        average = tl.where(ema == 1, estimate, average)  # which may be infinite: 0 times it is NaN
+        # With ema = 1 a first batch adds 0 * estimate above, which is NaN if that is infinite.
+        average = tl.where(ema == 1, estimate, average)
         if not LISTING:
             average = tl.minimum(tl.maximum(average, rho_min), rho_max)
         usable = (left > 0) & (left < float("inf"))
@@ -189,6 +192,7 @@ def finish(  # type: ignore[no-untyped-def]
     if MEAN:
         divisor = tl.where(left == 0, 1.0, total)
     if SCALED:
+        # The last number is `functional.smallest_size`, which a kernel cannot call.
         size = tl.maximum(tl.abs(alpha) * ex, now * se, propagate_nan=tl.PropagateNan.ALL)
         size = tl.maximum(size, 1.1754943508222875e-34, propagate_nan=tl.PropagateNan.ALL)
         divisor = size if MEAN else size / total
@@ -206,7 +210,8 @@ def gradient(  # type: ignore[no-untyped-def]
     SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of some logits of one row."""
-    row = (tl.program_id(0) // blocks).to(tl.int64)  # neighbours read on: memory likes it
+    # Programs that run side by side take neighbouring blocks of a row, so memory is read in order.
+    row = (tl.program_id(0) // blocks).to(tl.int64)
     start = (tl.program_id(0) % blocks) * BLOCK
     columns = start + tl.arange(0, BLOCK)
     mask = columns < classes
@@ -227,7 +232,7 @@ def gradient(  # type: ignore[no-untyped-def]
     elif (start <= y) & (y < start + BLOCK):
         own = scale * tl.abs(alpha) * mass * _slope(-alpha * f, own_limit, EXACT)
         slope = tl.where(columns == y, slope - own, slope)
-    if mass == 0:  # whatever the logits are
+    if mass == 0:  # an ignored row has gradient 0, even where its logits are NaN or infinite
         slope = tl.zeros((BLOCK,), tl.float32)
     place = out + row * out_row_step + columns.to(tl.int64) * out_step
     tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
