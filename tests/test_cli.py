@@ -110,15 +110,15 @@ def test_predictions_give_the_metrics(compared: Path) -> None:
     from penex import metrics
     from penex.lab.records import Record
 
-    for place in compared.glob("digits/penex/*/seed-0"):
-        record = Record(place)
-        arrays, done = record.predictions(), record.done()
-        assert float(arrays["temperature"]) == pytest.approx(1 / 1.1)
-        for short, name in (("val", "validation"), ("test", "test")):
-            logits = torch.from_numpy(arrays[f"{short}_logits"])
-            targets = torch.from_numpy(arrays[f"{short}_targets"])
-            value = metrics.cross_entropy(logits, targets, temperature=1 / 1.1)
-            assert value.item() == pytest.approx(done[name]["cross_entropy"], rel=1e-6)
+    (place,) = compared.glob("digits/penex/*/seed-0")
+    record = Record(place)
+    arrays, done = record.predictions(), record.done()
+    assert float(arrays["temperature"]) == pytest.approx(1 / 1.1)
+    for short, name in (("val", "validation"), ("test", "test")):
+        logits = torch.from_numpy(arrays[f"{short}_logits"])
+        targets = torch.from_numpy(arrays[f"{short}_targets"])
+        value = metrics.cross_entropy(logits, targets, temperature=1 / 1.1)
+        assert value.item() == pytest.approx(done[name]["cross_entropy"], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 import torch
 
 from penex.cli.options import DataOptions
-from penex.lab import models, tasks
+from penex.lab import models, tasks, training
 from penex.lab.data import Collection, Data, Examples
 from penex.lab.data.noise import LabelNoise
 from penex.lab.engine import seeds
+from penex.lab.ground.errors import Interrupted
 from penex.lab.models.tensors import parse
+from penex.lab.tasks import runs
 from penex.lab.tasks.own import task_name
 
 from own_files import run, write_times
@@ -252,11 +255,24 @@ def test_the_model_follows_the_shape() -> None:
 
 
 def test_a_network_with_batch_norm_trains_and_resumes(tmp_path: Path) -> None:
-    options = ["--loss", "penex", "--model", "resnet18", "--epochs", 1, "--train-size", 20,
-               "--batch-size", 10, "--out", tmp_path]  # fmt: skip
-    run("train", *options, "--save-seconds", 0)
-    done = json.loads(next(tmp_path.glob("**/done.json")).read_text())
-    assert done["status"] == "completed"
+    """What it remembers of batches is in the checkpoint: an interrupted run ends bit for bit."""
+
+    def build(shape: Any, classes: int) -> torch.nn.Module:
+        first = torch.nn.Linear(math.prod(shape), 8)
+        last = torch.nn.Linear(8, classes)
+        return torch.nn.Sequential(torch.nn.Flatten(), first, torch.nn.BatchNorm1d(8), last)
+
+    network = dataclasses.replace(tasks.find("digits"), model="normed", build=build)
+    one = runs.plan(network, runs.LossSpec("penex"), 0, 20, {"epochs": 2, "batch_size": 10})
+    asked = iter([False, True])
+    hooks = training.Hooks(stop=lambda: next(asked))
+    whole = training.train(one, training.Place(tmp_path / "whole"))
+    with pytest.raises(Interrupted):
+        training.train(one, training.Place(tmp_path / "broken", hooks=hooks))
+    broken = training.train(one, training.Place(tmp_path / "broken"))
+    assert whole.done()["status"] == broken.done()["status"] == "completed"
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (whole.folder / name).read_bytes() == (broken.folder / name).read_bytes()
 
 
 def test_names_of_tasks() -> None:
@@ -270,9 +286,6 @@ def test_memory_is_shared_between_runs() -> None:
 
     Also when another task was asked for in between, which takes the place of the first one's data.
     """
-    from penex.lab import tasks, training
-    from penex.lab.tasks import runs
-
     place = training.Place(Path())
 
     def data_of(task: tasks.Task, seed: int) -> Data:
