@@ -20,7 +20,7 @@ from penex.lab.tuning.storage import open_storage
 from penex.lab.tuning.study import all_studies
 from penex.paper import plan
 from penex.report import figures, results, tables
-from penex.report.reading import read
+from penex.report.finished import read
 
 MARK = b"penex records 1"
 

@@ -40,7 +40,7 @@ from penex.lab.records import Record
 from penex.lab.tasks import runs
 from penex.lab.training import packed as packed_training
 from penex.lab.training import packing
-from penex.targets import Examples
+from penex.targets import Batch
 
 CPU = torch.device("cpu")
 KEEP = training.Hooks(keep_checkpoints=True)
@@ -289,7 +289,7 @@ def test_both_forms_of_images_give_the_same_logits(form: str) -> None:
 class Curious(FocalLoss):
     """A loss that asks for the value of a number, which no two models share."""
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         return super().values(batch) * float(batch.logits.sum() > 0)
 
 
@@ -318,7 +318,7 @@ class Power(Loss):
         self.configure(power=power)
         self.register_buffer("seen", torch.zeros(()))
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         p = torch.softmax(batch.logits, batch.dim)
         with torch.no_grad():
             self.store("seen", 0.9 * self.seen + 0.1 * p[:, 0].mean())

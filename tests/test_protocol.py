@@ -22,7 +22,7 @@ from penex.lab.records.views import View
 from penex.lab.tasks import runs
 from penex.lab.training import Hooks, Place, packing
 from penex.lab.training.compare import Comparison, compare
-from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.search import Tuning
 from penex.report import results, tables, ways
 
 DIGITS = replace(tasks.find("digits"), model="mlp", build=models.find("mlp"))

@@ -27,7 +27,7 @@ from penex.lab.records import Record
 from penex.lab.tasks import runs
 from penex.lab.training import Hooks, Place
 from penex.lab.training.compare import Comparison
-from penex.lab.tuning.plan import FIRST_SAMPLER, Tuning
+from penex.lab.tuning.search import FIRST_SAMPLER, Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, fingerprint, progress, sampler
 from penex.lab.tuning.values import tuned
@@ -226,7 +226,7 @@ def test_a_version_or_a_study_that_is_not_ours_is_refused(
     with pytest.raises(LabError, match="was not made by penex tune"):
         carried_out(small("focal"), tmp_path)
     carried_out(small("penex", trials=1), tmp_path)
-    monkeypatch.setattr("penex.lab.tuning.plan.FORMAT", 2)
+    monkeypatch.setattr("penex.lab.tuning.search.FORMAT", 2)
     with pytest.raises(LabError, match="its format is 1, not 2"):
         carried_out(small("penex", trials=1), tmp_path)
 

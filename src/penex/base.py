@@ -174,7 +174,7 @@ class Loss(Predictor, Trained, nn.Module):
         total = targets.divisor(batch.mass.detach().sum(), batch.total)
         return targets.reduce(self.values(batch), total, self.reduction)
 
-    def values(self, batch: targets.Examples) -> Tensor:
+    def values(self, batch: targets.Batch) -> Tensor:
         """The loss of each position, before it is reduced."""
         raise NotImplementedError
 
@@ -208,7 +208,7 @@ class Loss(Predictor, Trained, nn.Module):
             buffer: Tensor = getattr(self, name)
             buffer.fill_(self.initial(name))
 
-    def read(self, logits: Tensor, target: Tensor) -> targets.Examples:
+    def read(self, logits: Tensor, target: Tensor) -> targets.Batch:
         """The batch as `penex.targets` reads it, with this loss's options."""
         self.follow(logits)
         return targets.read(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from penex.base import NON_NEGATIVE, Legal, Loss, Options, Predictor, Settings, Trained
-from penex.targets import Examples
+from penex.targets import Batch
 
 # 1 - p is kept above this: its power has an infinite slope at 0 for gamma below 1.
 _SMALLEST_MISS = 1e-30
@@ -57,7 +57,7 @@ class LabelSmoothingLoss(Loss):
         """How much of the targets is spread over all classes: epsilon."""
         return self.epsilon
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """Cross-entropy; the smoothing is in the batch's weights."""
         return batch.expect(torch.neg, log_probabilities(batch))
 
@@ -82,7 +82,7 @@ class ConfidencePenaltyLoss(Loss):
         super().__init__(**options)
         self.configure(lambda_=lambda_)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """Cross-entropy less the weighted entropy."""
         log_p = log_probabilities(batch)
         entropy = -(log_p.exp() * log_p.clamp(min=_LOWEST_LOG)).sum(batch.dim)
@@ -114,7 +114,7 @@ class FocalLoss(Loss):
         super().__init__(**options)
         self.configure(gamma=gamma, detach=detach)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """The focal term of each position."""
 
         def focal(log_p: Tensor) -> Tensor:
@@ -124,6 +124,6 @@ class FocalLoss(Loss):
         return batch.expect(focal, log_probabilities(batch))
 
 
-def log_probabilities(batch: Examples) -> Tensor:
+def log_probabilities(batch: Batch) -> Tensor:
     """Log softmax(f) over the classes."""
     return torch.log_softmax(batch.logits, dim=batch.dim)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from penex import functional as F
 from penex import targets
 from penex.base import NON_NEGATIVE, POSITIVE, POSITIVE_OR_NONE, Group, Loss, Options, Settings
-from penex.targets import Examples
+from penex.targets import Batch
 
 
 class ExponentialLoss(Loss):
@@ -36,7 +36,7 @@ class ExponentialLoss(Loss):
         super().__init__(**options)
         self.configure(alpha=alpha)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """exp(-alpha f_y) of each position."""
         return _exponential(batch, self.alpha)
 
@@ -163,7 +163,7 @@ class ZeroSumHead(nn.Module):
         return torch.cat([outputs, -outputs.sum(dim, keepdim=True)], dim=dim)
 
 
-def _exponential(batch: Examples, alpha: float | None) -> Tensor:
+def _exponential(batch: Batch, alpha: float | None) -> Tensor:
     if alpha is None:
         classes = batch.logits.shape[batch.dim]
         if classes < 2:

@@ -15,7 +15,7 @@ from penex import functional as F
 from penex.base import NON_NEGATIVE, POSITIVE, Loss, Options, Settings
 from penex.baselines import log_probabilities
 from penex.penalised import PenalisedLoss
-from penex.targets import Examples
+from penex.targets import Batch
 
 
 class CrossEntropyZLoss(Loss):
@@ -36,7 +36,7 @@ class CrossEntropyZLoss(Loss):
         super().__init__(**options)
         self.configure(lambda_=lambda_)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """Cross-entropy and the weighted square of log SE."""
         log_se = torch.logsumexp(batch.logits, dim=batch.dim)
         cross_entropy = batch.expect(torch.neg, log_probabilities(batch))
@@ -56,7 +56,7 @@ class UnnormalisedLoss(PenalisedLoss):
     (tensor(1.), tensor(0.3333))
     """
 
-    def terms(self, batch: Examples) -> tuple[Tensor, Tensor, Tensor]:
+    def terms(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """-f_y, SE, and the examples' own weight: r tends to 1 / E[SE]."""
         return batch.expect(torch.neg, batch.logits), F.saturated_se(batch), batch.mass
 
@@ -96,7 +96,7 @@ class LogPenaltyLoss(Loss):
         super().__init__(**options)
         self.configure(alpha=alpha, rho=alpha if rho is None else rho)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """exp(-alpha f_y) and the weighted logarithm of SE."""
         log_se = torch.logsumexp(batch.logits, dim=batch.dim)
         return F.saturated_ex(batch, self.alpha) + self.rho * batch.mass * log_se

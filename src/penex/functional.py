@@ -128,7 +128,7 @@ def sign(alpha: float | Tensor) -> float | Tensor:
     return math.copysign(1.0, alpha)
 
 
-def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
+def terms(batch: targets.Batch, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
     r"""The two terms of PENEX for each position, weighted by u and saturated.
 
     ex_i = sum_j u_ij exp(-alpha f_ij) and se_i = (sum_j u_ij) sum_j exp f_ij.
@@ -139,7 +139,7 @@ def terms(batch: targets.Examples, alpha: float | Tensor) -> tuple[Tensor, Tenso
     return saturated_ex(batch, alpha), saturated_se(batch)
 
 
-def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
+def exact_ex(batch: targets.Batch, alpha: float | Tensor) -> Tensor:
     """ex_i = sum_j u_ij exp(-alpha f_ij) for each position, never saturated.
 
     >>> exact_ex(targets.read(torch.zeros(1, 3), torch.tensor([0])), alpha=0.1)
@@ -149,7 +149,7 @@ def exact_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
     return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits, floor=-largest / alpha)
 
 
-def saturated_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
+def saturated_ex(batch: targets.Batch, alpha: float | Tensor) -> Tensor:
     """ex_i = sum_j u_ij exp(-alpha f_ij), saturated.
 
     For alpha below 0 it becomes a line at the same logit as se does. Both are lines beyond, where
@@ -165,7 +165,7 @@ def saturated_ex(batch: targets.Examples, alpha: float | Tensor) -> Tensor:
     )
 
 
-def saturated_se(batch: targets.Examples) -> Tensor:
+def saturated_se(batch: targets.Batch) -> Tensor:
     """se_i = (sum_j u_ij) sum_j exp f_ij for each position, saturated.
 
     >>> saturated_se(targets.read(torch.zeros(1, 3), torch.tensor([0])))
@@ -175,7 +175,7 @@ def saturated_se(batch: targets.Examples) -> Tensor:
     return batch.mass * saturated_exp(batch.logits, limit).sum(batch.dim)
 
 
-def progress(batch: targets.Examples, alpha: float) -> Tensor:
+def progress(batch: targets.Batch, alpha: float) -> Tensor:
     r"""PENEX at the best level of the logits, in nats: log E[EX] / alpha + log E[SE].
 
     It is at least 0, since exp f_y <= SE and a mean of powers rises with the exponent, and log K

@@ -268,7 +268,7 @@ class PENEX(PenalisedLoss):
         if weight is not None:
             weight = weight.contiguous()
         overwrite = self.overwrite_logits and choice.is_disposable(logits)
-        rest = fused.Options(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
+        rest = fused.Constants(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
         sums = fused.rows(logits.detach(), target, weight, *rest[:3])
         if (
             self.reduction != "none"
@@ -295,9 +295,9 @@ class PENEX(PenalisedLoss):
             return value
         arguments = logits, (value,), target, weight, sums, numbers, rest
         if torch.compiler.is_compiling():
-            value = fused.Loss.apply(*arguments)
+            value = fused.WithGradient.apply(*arguments)
             return value
-        return eager.apply(fused.Loss, *arguments)
+        return eager.apply(fused.WithGradient, *arguments)
 
     def _step(self, batch: eager.Sums) -> float:
         """What `_penalty` does for a usable batch, in Python's numbers."""
@@ -318,7 +318,7 @@ class PENEX(PenalisedLoss):
             self.store("rho", torch.tensor(rho, dtype=batch.powers.dtype))
         return rho
 
-    def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
+    def terms(self, batch: targets.Batch) -> tuple[Tensor, Tensor, Tensor]:
         """sign(alpha) EX, SE, and EX: rho tends to |alpha| EX / SE."""
         ex, se = F.terms(batch, self.alpha)
         return F.sign(self.alpha) * ex, se, ex

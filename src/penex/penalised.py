@@ -60,7 +60,7 @@ class PenalisedLoss(Loss):
         # What the running window of micro-batches has summed: evidence, se, D, and their number.
         self.register_buffer("window", torch.zeros(4, dtype=torch.float32))
 
-    def terms(self, batch: targets.Examples) -> tuple[Tensor, Tensor, Tensor]:
+    def terms(self, batch: targets.Batch) -> tuple[Tensor, Tensor, Tensor]:
         """The loss's own term, se and the evidence for rho, each for every position."""
         raise NotImplementedError
 

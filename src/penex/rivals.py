@@ -14,7 +14,7 @@ from torch import Tensor
 from penex import targets
 from penex.base import NON_NEGATIVE, Group, Legal, Loss, Options, Settings
 from penex.baselines import log_probabilities
-from penex.targets import Examples
+from penex.targets import Batch
 
 # The published code of NCE + RCE takes the logarithm of a label's zeros at 1e-4.
 _LOG_OF_NO_LABEL = math.log(1e-4)
@@ -39,7 +39,7 @@ class Brier(Loss):
     tensor(0.5000)
     """
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """The expected squared distance from a label."""
         p = torch.softmax(batch.logits, dim=batch.dim)
         likely = p > 0.5  # one class at most
@@ -78,7 +78,7 @@ class GeneralisedCrossEntropy(Loss):
         super().__init__(**options)
         self.configure(q=q)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """(1 - p^q) / q; expm1 keeps its digits where p is near 1 or q near 0."""
         return batch.expect(lambda v: -torch.expm1(self.q * v) / self.q, log_probabilities(batch))
 
@@ -113,7 +113,7 @@ class ActivePassive(Loss):
         super().__init__(**options)
         self.configure(a=a, b=b)
 
-    def values(self, batch: Examples) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """The weighted sum of both."""
         log_p = log_probabilities(batch)
         every = log_p.masked_fill(log_p < _LOWEST_LOG, 0.0).sum(batch.dim)
@@ -202,7 +202,7 @@ class EarlyLearning(Loss):
             values = values + self.lambda_ * batch.mass * torch.log1p(-agreement)
         return targets.reduce(values, targets.divisor(sums[0], sums[1] / ranks), self.reduction)
 
-    def _checked(self, index: Tensor | None, batch: Examples) -> Tensor:
+    def _checked(self, index: Tensor | None, batch: Batch) -> Tensor:
         """The index, on the logits' device, or a ValueError that says what is wrong."""
         examples, classes = self.memory.shape
         if index is None or not examples:

@@ -19,7 +19,7 @@ REDUCTIONS = ("mean", "sum", "none")
 LOGIT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class Examples(NamedTuple):
+class Batch(NamedTuple):
     """A batch of logits with the weights u, in the cheaper of two forms.
 
     Attributes:
@@ -67,8 +67,8 @@ def read(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     label_smoothing: float | Tensor = 0.0,
-) -> Examples:
-    """Turn the arguments of torch's cross-entropy into `Examples`, or reject them as torch does.
+) -> Batch:
+    """Turn the arguments of torch's cross-entropy into `Batch`, or reject them as torch does.
 
     Args:
         logits: (C), (N, C) or (N, C, d1, ..., dk), of any floating dtype from half to double.
@@ -97,14 +97,14 @@ def read(
     index = torch.where(kept, target, 0)
     logits = logits.to(dtype)
     if classes == 0 and not kept.any():
-        return Examples(logits, dim, None, logits, kept.to(dtype), kept.sum().to(dtype))
+        return Batch(logits, dim, None, logits, kept.to(dtype), kept.sum().to(dtype))
 
     hit = kept.to(dtype)
     if weight is not None:
         weight = weight.to(dtype)
         hit = hit * _pick(weight.expand(index.numel(), classes), index.flatten(), 1).view_as(hit)
     if not _is_smooth(label_smoothing):
-        return Examples(_zeroed(logits, hit, dim), dim, index, None, hit, hit.sum())
+        return Batch(_zeroed(logits, hit, dim), dim, index, None, hit, hit.sum())
 
     spread = torch.ones_like(logits) * (label_smoothing / max(classes, 1)) * kept.unsqueeze(dim)
     if weight is not None:
@@ -112,7 +112,7 @@ def read(
     share = ((1 - label_smoothing) * hit).unsqueeze(dim)
     u = _named(lambda: spread.scatter_add(dim, index.unsqueeze(dim), share), index, classes)
     mass = u.sum(dim)
-    return Examples(_zeroed(logits, mass, dim), dim, None, u, mass, hit.sum())
+    return Batch(_zeroed(logits, mass, dim), dim, None, u, mass, hit.sum())
 
 
 def reduce(values: Tensor, total: Tensor, reduction: str) -> Tensor:
@@ -157,7 +157,7 @@ def _read_probabilities(
     weight: Tensor | None,
     label_smoothing: float | Tensor,
     dim: int,
-) -> Examples:
+) -> Batch:
     dtype = statistics_dtype(logits)
     logits, u = logits.to(dtype), target.to(dtype)
     if _is_smooth(label_smoothing):
@@ -169,7 +169,7 @@ def _read_probabilities(
     # sym_float, not float: the size may be a symbol.
     number: float = torch.sym_float(mass.numel())  # type: ignore[no-untyped-call]
     total = torch.full((), number, dtype=dtype, device=mass.device)
-    return Examples(_zeroed(logits, mass, dim), dim, None, u, mass, total)
+    return Batch(_zeroed(logits, mass, dim), dim, None, u, mass, total)
 
 
 def _is_smooth(label_smoothing: float | Tensor) -> bool:

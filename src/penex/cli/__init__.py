@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from penex.cli import given
 from penex.cli.benchmarking import bench
 from penex.cli.caching import cache
+from penex.cli.collecting import data
 from penex.cli.parsing import Command, call_of
-from penex.cli.reading import data
 from penex.cli.reporting import report
 from penex.cli.reproducing import reproduce
 from penex.cli.training import compare, train

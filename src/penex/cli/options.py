@@ -134,11 +134,11 @@ class DataOptions:
 
     def task(self, name: str | None, out: Path) -> "Task":
         """The task that is meant: a named one, or one made of the user's data, with its folder."""
-        from penex.cli import reading
+        from penex.cli import collecting
         from penex.lab import models, tasks
 
         if self.data is not None and name is None:
-            return reading.own_task(self, out)
+            return collecting.own_task(self, out)
         if self.label_column is not None:
             raise LabError("--label-column is for --data with a .csv.")
         task = tasks.find(name or "digits")

@@ -22,7 +22,7 @@ from penex.cli.options import (
     words_of,
 )
 from penex.lab.ground.sentences import without_password
-from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.search import Tuning
 from penex.paper import studies
 from penex.registry import FIVE
 

@@ -73,7 +73,7 @@ def finish(*given: Any) -> tuple[Tensor, Tensor]:
     return (_finish_op if torch.compiler.is_compiling() else launch.finish)(*given)
 
 
-class Options(NamedTuple):
+class Constants(NamedTuple):
     """What the gradient needs besides tensors.
 
     Attributes:
@@ -89,7 +89,7 @@ class Options(NamedTuple):
     overwrite: bool
 
 
-class Loss(torch.autograd.Function):
+class WithGradient(torch.autograd.Function):
     """A value that was computed, with the gradient of the logits that belongs to it."""
 
     @staticmethod
@@ -101,7 +101,7 @@ class Loss(torch.autograd.Function):
         weight: Tensor | None,
         sums: Tensor,
         numbers: Tensor,
-        options: Options,
+        options: Constants,
     ) -> Tensor:
         """Return the value: a number, or one for each row."""
         ctx.save_for_backward(logits, target, weight, sums, numbers)
@@ -115,7 +115,7 @@ class Loss(torch.autograd.Function):
 
 
 def _gradient(ctx: Any, grad: Tensor) -> Tensor:
-    options: Options = ctx.options
+    options: Constants = ctx.options
     rest = options.alpha, options.smoothing
     if torch.compiler.is_compiling():
         logits, target, weight, sums, numbers = ctx.saved_tensors
@@ -167,7 +167,7 @@ def _tried(device: torch.device) -> bool:
 
 
 def _gradient_again(
-    logits: Tensor, target: Tensor, weight: Tensor | None, numbers: Tensor, options: Options
+    logits: Tensor, target: Tensor, weight: Tensor | None, numbers: Tensor, options: Constants
 ) -> Tensor:
     """The gradient of the rows' sum by the plain formula, which can be differentiated."""
     again = torch.is_grad_enabled()

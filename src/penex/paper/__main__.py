@@ -19,7 +19,7 @@ from penex.lab.data.noise import Kind
 from penex.lab.ground.errors import told, writes
 from penex.lab.records.views import Select, View
 from penex.lab.training.session import Lines, Silent, Watcher
-from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.search import Tuning
 from penex.paper import studies
 from penex.paper.reproduction import WHAT, Request, reproduce
 from penex.streams import outlive_readers

@@ -17,7 +17,7 @@ from penex.lab.records import OBJECTIVE, Record
 from penex.lab.records.views import SELECTS, View
 from penex.lab.tasks import Task, find
 from penex.lab.training.compare import Comparison
-from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import open_storage
 from penex.lab.tuning.study import all_studies
 from penex.lab.tuning.values import tuned

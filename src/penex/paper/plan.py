@@ -133,7 +133,7 @@ def authors(task: Task) -> tuple[str, ...]:
     return tuple(str(LossSpec(name, {**authors_of(task.name).get(name, {})})) for name in LOSSES)
 
 
-def plan(
+def main_table(
     names: tuple[str, ...],
     seeds: int,
     *,

@@ -166,7 +166,7 @@ def _planned(request: Request) -> list[tuple[Sweep | None, Comparison]]:
     if request.what == "table1":
         studies = request.out if request.tuned else None
         say = partial(print, file=sys.stderr)
-        every = plan.plan(request.task, request.seeds, studies=studies, say=say)
+        every = plan.main_table(request.task, request.seeds, studies=studies, say=say)
         return [(None, comparison) for comparison in every]
     return [(one, plan.plan_sweep(one, request.seeds)) for one in _sweeps(request)]
 

@@ -18,7 +18,7 @@ from penex.lab.ground.sentences import count, duration
 from penex.lab.records import Record, archived
 from penex.lab.records.scores import slim
 from penex.lab.training.session import Watcher, open_session, pack_size
-from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import JOURNAL, open_storage, trouble
 from penex.lab.tuning.study import Progress, all_studies
 from penex.paper.plan import TUNABLE

@@ -7,7 +7,7 @@ from penex.metrics import METRICS
 from penex.paper import floor
 from penex.paper.plan import Sweep
 from penex.report import tables, words
-from penex.report.reading import Finished
+from penex.report.finished import Finished
 from penex.report.results import Results, Row
 from penex.report.statistics import FEWEST, Interval, paired_difference
 

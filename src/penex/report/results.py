@@ -16,8 +16,8 @@ from penex.lab.records.sealing import is_as_sealed
 from penex.lab.records.views import VIEWS, View
 from penex.metrics import METRICS, VOTED, Metric
 from penex.report import sampling
+from penex.report.finished import Finished, read
 from penex.report.plain import publishable
-from penex.report.reading import Finished, read
 from penex.report.sampling import Scored
 
 

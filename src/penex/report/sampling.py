@@ -14,7 +14,7 @@ from penex import metrics
 from penex.lab.ground.errors import RecordError
 from penex.lab.records.scores import Array, scores_of
 from penex.metrics import Metric, Scores
-from penex.report.reading import Finished
+from penex.report.finished import Finished
 
 
 @dataclass(eq=False)

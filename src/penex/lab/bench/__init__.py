@@ -50,7 +50,7 @@ _GPU_TURN = 0.05  # its queue has to fill
 _LEAST_TURNS = 5
 _TENSORS = 6  # of the logits' size that the plain formula needs at once, in float32
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Timed = Callable[[Tensor, Tensor], Tensor]
 Tell = Callable[[str], None]
 
 
@@ -77,12 +77,12 @@ class Size:
         return f"{self.rows}x{self.classes}"
 
 
-def contestants(device: torch.device, *, compiled: bool) -> dict[str, Callable[[], Loss]]:
+def contestants(device: torch.device, *, compiled: bool) -> dict[str, Callable[[], Timed]]:
     """Whatever is timed, by name: each call makes a new one.
 
     Cut cross-entropy is not among them: it is one with the last layer, and takes no logits.
     """
-    found: dict[str, Callable[[], Loss]] = {
+    found: dict[str, Callable[[], Timed]] = {
         BASE: nn.CrossEntropyLoss,
         "label smoothing": lambda: nn.CrossEntropyLoss(label_smoothing=0.1),
         "confidence penalty": lambda: registry.make("confidence_penalty"),
@@ -101,13 +101,13 @@ def contestants(device: torch.device, *, compiled: bool) -> dict[str, Callable[[
     return found
 
 
-def _liger() -> Loss:
+def _liger() -> Timed:
     from liger_kernel.transformers.functional import liger_cross_entropy
 
     return lambda logits, target: liger_cross_entropy(logits, target)
 
 
-def _on_a_copy(loss: Loss) -> Loss:
+def _on_a_copy(loss: Timed) -> Timed:
     return lambda logits, target: loss(logits * 1, target)
 
 
@@ -159,7 +159,7 @@ def _free_memory(device: torch.device) -> float:
 
 
 def _measure(
-    losses: dict[str, Loss], logits: Tensor, target: Tensor, kind: str, seconds: float, size: str
+    losses: dict[str, Timed], logits: Tensor, target: Tensor, kind: str, seconds: float, size: str
 ) -> list[Row]:
     leaf = logits.detach().requires_grad_()
     other = torch.empty_like(logits)
@@ -195,7 +195,7 @@ def _measure(
     return rows
 
 
-def _call(loss: Loss, leaf: Tensor, target: Tensor, *, backward: bool) -> Callable[[], object]:
+def _call(loss: Timed, leaf: Tensor, target: Tensor, *, backward: bool) -> Callable[[], object]:
     def forward() -> Tensor:
         return loss(leaf, target)
 
@@ -206,7 +206,7 @@ def _call(loss: Loss, leaf: Tensor, target: Tensor, *, backward: bool) -> Callab
     return both if backward else forward
 
 
-def _captured(loss: Loss, leaf: Tensor, target: Tensor) -> Callable[[], object]:
+def _captured(loss: Timed, leaf: Tensor, target: Tensor) -> Callable[[], object]:
     """A forward and backward pass, recorded as a CUDA graph."""
     run = _call(loss, leaf, target, backward=True)
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from typing import Any
 from penex.lab.training import packing
 from penex.lab.training.place import Place
 from penex.lab.tuning import study
-from penex.lab.tuning.plan import Tuning, study_name
+from penex.lab.tuning.search import Tuning, study_name
 from penex.lab.tuning.storage import Storage, alone
 
 Told = Callable[[list[study.Progress]], None]

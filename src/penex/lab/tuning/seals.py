@@ -12,7 +12,7 @@ from penex.lab.records import ATTRIBUTE
 from penex.lab.records.identity import Json
 from penex.lab.records.reading import is_number
 from penex.lab.records.sealing import is_as_sealed, seal
-from penex.lab.tuning import plan
+from penex.lab.tuning import search
 
 _SEAL = "seal"
 
@@ -29,7 +29,7 @@ def identity_of(study: Any) -> Json | None:
     known = study.user_attrs.get(ATTRIBUTE)
     if not isinstance(known, dict):
         return None
-    if known.get("format") == plan.FORMAT and not (is_as_sealed(known) and _is_identity(known)):
+    if known.get("format") == search.FORMAT and not (is_as_sealed(known) and _is_identity(known)):
         raise _damaged(study, "what it says of itself")
     return {key: value for key, value in known.items() if key != _SEAL}
 

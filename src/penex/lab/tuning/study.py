@@ -13,7 +13,7 @@ from penex.lab.records import OBJECTIVE, Record
 from penex.lab.records.identity import Json, config_hash
 from penex.lab.records.sealing import sealed
 from penex.lab.records.views import View
-from penex.lab.tuning import plan, seals
+from penex.lab.tuning import seals, search
 from penex.lab.tuning.storage import Storage
 
 
@@ -45,7 +45,7 @@ class Progress:
         return self.completed + self.failed
 
 
-def is_unfinished(tuning: plan.Tuning, storage: Storage) -> bool:
+def is_unfinished(tuning: search.Tuning, storage: Storage) -> bool:
     """Whether there is something to train."""
     found = all_studies(storage, tuning.task.name)
     return any(
@@ -64,19 +64,19 @@ def all_studies(storage: Storage, task: str) -> dict[str, Any]:
         known = seals.identity_of(study)
         if (
             known is not None
-            and known.get("format") == plan.FORMAT
-            and name == plan.study_name(task, str(known["loss"]))
+            and known.get("format") == search.FORMAT
+            and name == search.study_name(task, str(known["loss"]))
         ):
             seals.check(study, known["search"])
             found[str(known["loss"])] = study
     return found
 
 
-def open_study(tuning: plan.Tuning, loss: str, storage: Storage) -> Any:
+def open_study(tuning: search.Tuning, loss: str, storage: Storage) -> Any:
     """The study of a loss: the one that is there if it is the same, or a new one."""
     import optuna
 
-    name = plan.study_name(tuning.task.name, loss)
+    name = search.study_name(tuning.task.name, loss)
     if name in optuna.get_all_study_names(storage.optuna):
         study = optuna.load_study(study_name=name, storage=storage.optuna)
     else:
@@ -91,7 +91,7 @@ def open_study(tuning: plan.Tuning, loss: str, storage: Storage) -> Any:
             f"The study {name!r} in {storage.shown} was not made by penex tune. It is left as it "
             "is: choose another --storage or --out."
         )
-    if (known := {"sampler": plan.FIRST_SAMPLER, **known}) != ours:
+    if (known := {"sampler": search.FIRST_SAMPLER, **known}) != ours:
         raise LabError(
             f"The study {name!r} in {storage.shown} is another one: {_difference(known, ours)}. It "
             "is left as it is: ask for the same, or choose another --storage or --out."
@@ -122,7 +122,7 @@ def shown(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def next_batch(tuning: plan.Tuning, study: Any, loss: str) -> Iterator[Any]:
+def next_batch(tuning: search.Tuning, study: Any, loss: str) -> Iterator[Any]:
     """The trials to train now, each with its parameters: what is left of the batch.
 
     A batch is the trials from a multiple of its size to the next one. Those that a killed process

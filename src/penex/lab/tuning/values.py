@@ -9,7 +9,7 @@ from typing import Any
 from penex.lab.records import Json, archived
 from penex.lab.tasks import Task
 from penex.lab.tasks.runs import Contender, Run
-from penex.lab.tuning.plan import contender
+from penex.lab.tuning.search import contender
 from penex.lab.tuning.storage import JOURNAL, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress, shown
 

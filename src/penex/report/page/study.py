@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from penex.lab.ground.errors import RecordError
 from penex.metrics import Metric
 from penex.report.drawing import Bar, Dot, Line, Panel, most
+from penex.report.finished import read
 from penex.report.page.svg import svg
-from penex.report.reading import read
 
 if TYPE_CHECKING:
     from penex.report.studies import Study, Trial
