@@ -9,11 +9,8 @@ one thread, without the way to autograd's own and back; and in a CUDA graph, the
 """
 
 import importlib.util
-import random
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,8 @@ from penex.lab import training
 from penex.lab.bench.timings import BASE as BASE
 from penex.lab.bench.timings import FORMAT as FORMAT
 from penex.lab.bench.timings import Row as Row
+from penex.lab.bench.timings import take_turns as take_turns
+from penex.lab.bench.timings import threads as threads
 from penex.lab.data import Collection, Examples
 from penex.lab.engine import loop
 from penex.lab.engine.step import step
@@ -45,9 +44,6 @@ _LIGER_KEPT = "cross-entropy, Liger (a copy)"
 _LISTING = "PENEX, the paper's listing"
 _COMPILED = "cross-entropy, compiled"
 _UNCAPTURED = {_LIGER, _LIGER_KEPT, _LISTING, _COMPILED}  # they read numbers, or have graphs
-_TURN = 0.01  # seconds of one turn, about
-_GPU_TURN = 0.05  # its queue has to fill
-_LEAST_TURNS = 5
 _TENSORS = 6  # of the logits' size that the plain formula needs at once, in float32
 
 Timed = Callable[[Tensor, Tensor], Tensor]
@@ -236,36 +232,6 @@ def _extra_memory(call: Callable[[], object], leaf: Tensor) -> float:
     return peak / (leaf.numel() * leaf.element_size())
 
 
-def take_turns(
-    calls: dict[str, Callable[[], object]], seconds: float, device: torch.device
-) -> dict[str, list[float]]:
-    """The times of one call of each, turn by turn; the first turn warms up and is left out."""
-    turn = _GPU_TURN if device.type == "cuda" else _TURN
-    count = {
-        name: max(1, int(turn / max(_time(call, 1, device), 1e-7))) for name, call in calls.items()
-    }
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds * len(calls)
-    order = list(calls)
-    luck = random.Random(0)  # in any order: what comes before leaves caches and clocks behind
-    while time.perf_counter() < end or len(times[order[0]]) <= _LEAST_TURNS:
-        luck.shuffle(order)
-        for name in order:
-            times[name].append(_time(calls[name], count[name], device))
-    return {name: seen[1:] for name, seen in times.items()}
-
-
-def _time(call: Callable[[], object], count: int, device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    for _ in range(count):
-        call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - began) / count
-
-
 def training_steps(device: torch.device, seconds: float) -> list[Row]:
     """What a whole step of the paper's network costs under each of two losses, on noise."""
     generator = torch.Generator().manual_seed(0)
@@ -296,14 +262,3 @@ def training_steps(device: torch.device, seconds: float) -> list[Row]:
         row: Row = {"size": "batch of 64", "pass": "step of the paper's CNN", "loss": name}
         rows.append({**row, "seconds": middle, "quartiles": [low, high], "ratio": middle / base})
     return rows
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Some number of threads for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
