@@ -76,7 +76,7 @@ def test_times_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr("penex.lab.bench.time.perf_counter", lambda: now)
+    monkeypatch.setattr("penex.lab.bench.timings.time.perf_counter", lambda: now)
     times = bench.take_turns({"a": lambda: takes(2e-3), "b": lambda: takes(30e-3)}, 0.5, CPU)
     assert times["a"] == pytest.approx([2e-3] * len(times["a"]))
     assert times["b"] == pytest.approx([30e-3] * len(times["a"]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penex import cli, registry
-from penex.lab.tuning.plan import Tuning
+from penex.lab.tuning.search import Tuning
 from penex.paper import fair
 from penex.report import results
 

@@ -1,10 +1,8 @@
 """What `penex reproduce` does: train what is missing, show it beside the paper's."""
 
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,15 +11,12 @@ from penex.installing import install
 from penex.lab.data.noise import Kind
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError, unknown, writes
-from penex.lab.ground.sentences import count
-from penex.lab.records import LISTING, Record, archived
-from penex.lab.records.scores import slim
-from penex.lab.records.sealing import sealed
+from penex.lab.records import LISTING, archived
 from penex.lab.tasks import placed
-from penex.lab.tasks.runs import Run
-from penex.lab.training.compare import Comparison, Listing, compare, listing_of
-from penex.lab.training.session import Watcher, open_session, pack_size
+from penex.lab.training.compare import Comparison
+from penex.lab.training.session import Watcher
 from penex.paper import fair, plan, studies, sweeps, tables
+from penex.paper.carrying import carried_out, listing_for
 from penex.paper.plan import TABLE1, Sweep
 from penex.paper.standins import write_people, write_stand_ins
 from penex.report import results
@@ -111,7 +106,7 @@ def _compared(request: Request) -> str:
         for _, comparison in planned:
             if plan.missing(comparison, request.out):
                 comparison.task.collect()
-    found = [(sweep, _carried_out(request, one)) for sweep, one in planned]
+    found = [(sweep, carried_out(request, one)) for sweep, one in planned]
     return _shown(request, [(sweep, one) for sweep, one in found if one is not None])
 
 
@@ -143,8 +138,8 @@ def _fair(request: Request) -> str:
         if not request.read_only:
             comparison = fair.comparison(task, losses, request.seeds, out)
             comparison = _varied(replace(request, losses=()), comparison)
-            _carried_out(request, comparison)
-            listing = _listing(request, comparison, request.what)
+            carried_out(request, comparison)
+            listing = listing_for(request, comparison, request.what)
         if listing is not None or archived.exists(out / name / LISTING):
             found.append(results.load(out / name, listing))
     if not found:
@@ -154,11 +149,6 @@ def _fair(request: Request) -> str:
         print(text)
         files.write_text(request.out / "fair.md", text)
     return "fair.md"
-
-
-def _file(what: str) -> str:
-    """The file in a task's folder that lists the runs."""
-    return LISTING if what in ("table1", "fair") else f"{what}.json"
 
 
 def _planned(request: Request) -> list[tuple[Sweep | None, Comparison]]:
@@ -215,81 +205,6 @@ def _sweeps(request: Request) -> list[Sweep]:
     return found
 
 
-def _carried_out(request: Request, comparison: Comparison) -> Results | None:
-    """The results of a comparison whose missing runs are trained, unless it is only to be read.
-
-    None, and a line about it, if there is nothing to read.
-    """
-    out, every = request.out, comparison.runs
-    left = len(plan.missing(comparison, out))
-    if left and not request.read_only:
-        print(
-            f"{comparison.task.name}: {left} of {count(len(every), 'run')} to train",
-            file=sys.stderr,
-        )
-        watcher = request.watch(len(every))
-        with open_session(
-            watcher, request.device, out, request.save_seconds, planned=every
-        ) as session:
-            hooks = session.place.hooks
-
-            def done(run: Run, record: Record, reused: bool) -> None:
-                hooks.done(run, record, reused)
-                _keep(request, run, record)
-
-            compare(
-                comparison,
-                replace(session.place, hooks=replace(hooks, done=done)),
-                command=request.command,
-                pack=pack_size(request.pack),
-                name=_file(request.what),
-            )
-    elif left == len(every):
-        print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
-        return None
-    else:
-        for run in every:
-            if (record := Record.of(out, run.config)).is_done:
-                _keep(request, run, record)
-    listing = _listing(request, comparison, request.what)
-    if request.slim is not None and writes():
-        place = _small_folder(request, comparison.task.name) / _file(request.what)
-        files.write_json(place, sealed({**listing, "command": portable(listing["command"])}))
-    return results.load(out / comparison.task.name, listing)
-
-
-def _small_folder(request: Request, task: str) -> Path:
-    """Where the small form of a task lies; under other noise it is not the table's."""
-    assert request.slim is not None
-    kind = request.noise_kind
-    return request.slim / (task if kind in (None, "flip") else f"{task}_{kind}")
-
-
-def _keep(request: Request, run: Run, record: Record) -> None:
-    """Write the small form of a record; the scores of single examples for the first seed only."""
-    if request.slim is not None and writes():
-        folder = record.folder.relative_to(request.out / run.task.name)
-        slim(record, _small_folder(request, run.task.name) / folder, scores=run.seed == 0)
-
-
-def portable(command: str) -> str:
-    """A command with the folders of one machine left open.
-
-    >>> portable("penex reproduce table1 --data '/of mine/x' --seeds 3 --slim=results")
-    'penex reproduce table1 --data FOLDER --seeds 3 --slim=FOLDER'
-    """
-    return re.sub(r"(--(?:data|out|slim)[ =])('[^']*'|\S+)", r"\1FOLDER", command)
-
-
-def _listing(request: Request, comparison: Comparison, what: str) -> Listing:
-    """The runs of a comparison, with the command that trained them."""
-    listing = listing_of(comparison, request.out, request.command)
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        path = request.out / comparison.task.name / _file(what)
-        listing["command"] = str(files.loads(archived.read(path))["command"])
-    return listing
-
-
 def _shown(request: Request, found: _Found) -> str:
     """Print the tables and write them; the names of the files."""
     if not found:
@@ -328,6 +243,6 @@ def _all_swept(request: Request, tasks: set[str]) -> Iterator[tuple[Sweep, Resul
         print(f"Our studies are left out: {error}", file=sys.stderr)
     for name, sweep in planned:
         comparison = plan.plan_sweep(sweep, request.seeds)
-        one = results.load(request.out / sweep.task, _listing(request, comparison, name))
+        one = results.load(request.out / sweep.task, listing_for(request, comparison, name))
         if sum(bool(row.done) for row in one.rows) > 1:
             yield sweep, one
