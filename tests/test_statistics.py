@@ -289,3 +289,11 @@ def test_one_seed_has_no_leads_to_show() -> None:
     assert leads.lines(alone.rows) == []
     (line, *_) = csv.DictReader(io.StringIO(leads.as_csv(alone)))
     assert (line["p"], line["seeds_low"], line["clear"]) == ("", "", "0")
+
+
+def test_the_leads_have_a_title_for_each_training_size() -> None:
+    values = {"ce": [0.5, 0.61, 0.7], "penex": [0.6, 0.7, 0.81]}
+    found = made(*(row(name, some, size) for size in (20, 60) for name, some in values.items()))
+    titles = re.findall(r"^\*\*(The leader.*)\*\*$", tables.markdown(found), re.MULTILINE)
+    sizes = ("20 training examples", "60 training examples")
+    assert titles == [f"The leader against each other loss, {size}" for size in sizes]

@@ -29,7 +29,7 @@ from penex.lab.training import Hooks, Place
 from penex.lab.training.compare import Comparison
 from penex.lab.tuning.search import FIRST_SAMPLER, Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
-from penex.lab.tuning.study import ATTRIBUTE, all_studies, fingerprint, progress, sampler
+from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress, sampler
 from penex.lab.tuning.values import tuned
 from penex.paper.printed import authors_of
 from penex.registry import FIVE, Parameter
@@ -41,6 +41,11 @@ CPU = torch.device("cpu")
 DIGITS = tasks.find("digits")
 WORKER = Path(__file__).with_name("kill_worker.py")
 SMALL: dict[str, Any] = {"trials": 7, "batch": 3, "train_size": 40, "changes": {"epochs": 1}}
+
+
+def fingerprint(study: Any) -> list[tuple[object, ...]]:
+    """The values and results of a study."""
+    return [(t.number, t.params, t.state.name, t.values) for t in study.get_trials(deepcopy=False)]
 
 
 def small(*losses: str, **changes: Any) -> Tuning:

@@ -59,13 +59,13 @@ def claims(results: Results) -> Iterator[Claim]:
             yield _best(results.task, metric, rows["penex"], others, said)
 
 
+def is_sound(row: Row) -> bool:
+    """Whether all runs have numbers: a mean over what is left would flatter."""
+    return bool(row.done) and not row.diverged and not any(map(row.broken, _TABLE))
+
+
 def _sound(results: Results) -> dict[str, Row]:
-    """The losses whose runs all have numbers: a mean over what is left would flatter."""
-    return {
-        row.loss: row
-        for row in results.at(results.train_sizes[-1])
-        if row.done and not row.diverged and not any(map(row.broken, _TABLE))
-    }
+    return {row.loss: row for row in results.at(results.train_sizes[-1]) if is_sound(row)}
 
 
 def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
@@ -111,7 +111,7 @@ def _best(
     """Against the best of the others, by our own means: the paper's choice may be another."""
 
     def mean(row: Row) -> float:
-        return mean_and_spread(list(row.values(metric.name).values()))[0]
+        return mean_and_spread(row.values(metric.name).values())[0]
 
     rival = (max if metric.higher else min)(others, key=mean)
     lead = advantage(penex, rival, metric)
@@ -132,7 +132,7 @@ def leads(found: list[Results]) -> str:
     rivals = {"ce": "cross-entropy", "label_smoothing": "label smoothing"}
     metrics = [metric for metric in METRICS.values() if metric.name in _LEADS]
     head = [f"{metric.title}: over {rival}" for metric in metrics for rival in rivals.values()]
-    lines = ["| PENEX's lead, in | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+    lines = [["PENEX's lead, in", *head]]
     for results in found:
         rows = _sound(results)
         if not {"penex", *rivals} <= set(rows):
@@ -140,8 +140,8 @@ def leads(found: list[Results]) -> str:
         cells = [
             _cell(advantage(rows["penex"], rows[rival], m)) for m in metrics for rival in rivals
         ]
-        lines.append(f"| {find(results.task).title} | {' | '.join(cells)} |")
-    return "\n".join(lines) if len(lines) > 2 else ""
+        lines.append([find(results.task).title, *cells])
+    return tables.marked_down(lines) if len(lines) > 1 else ""
 
 
 def _cell(lead: Interval) -> str:
@@ -161,10 +161,7 @@ def caveat(task: str, facts: Json) -> str:
     )
 
 
-def markdown(results: Results) -> list[str]:
-    """The claims that a task's records bear on, as the lines of a table."""
-    return [
-        "| claim | paper | ours | verdict |",
-        "|---|---|---|---|",
-        *(f"| {c.words} | {c.paper} | {c.ours} | {c.verdict} |" for c in claims(results)),
-    ]
+def markdown(results: Results) -> str:
+    """The claims that a task's records bear on, as a table."""
+    found = ([c.words, c.paper, c.ours, c.verdict] for c in claims(results))
+    return tables.marked_down([["claim", "paper", "ours", "verdict"], *found])

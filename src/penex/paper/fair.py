@@ -26,6 +26,7 @@ from penex.registry import Parameter, title_of
 from penex.report import ways
 from penex.report.results import Results
 from penex.report.statistics import verdict
+from penex.report.tables import marked_down
 from penex.report.words import judged
 
 TASKS = ("cifar10_noisy", "cifar10n_worse", "cifar100", "cifar10", "cifar10n_aggre", "cifar100n")
@@ -174,11 +175,8 @@ def chapter(found: list[Results], out: Path) -> str:
     """The document: how it was made, a table and the verdicts a task, and the check of lengths."""
     parts = [_INTRODUCTION]
     for usual in found:
-        lines = list(table(usual))
         text = [f"## {find(usual.task).title}", ""]
-        text.append("| " + " | ".join(lines[0]) + " |")
-        text.append("|---" * len(lines[0]) + "|")
-        text += ["| " + " | ".join(line) + " |" for line in lines[1:]]
+        text.append(marked_down(table(usual)))
         made = usual.made_with.replace("--data data --out out --slim slim", "--data DATA --out OUT")
         text += ["", f"{usual.seeds_in_words}, mean ± standard deviation over seeds. {made}", ""]
         text += [f"- {said}" for said in verdicts(usual)]
@@ -211,11 +209,12 @@ def _checked(checked: list[Choice], name: str) -> Iterator[str]:
         "the cross-entropy of the validation set at the loss's own temperature:"
     )
     yield ""
-    yield f"| loss | best after {SHORT} epochs | best at the end | lost, validation cross-entropy |"
-    yield "|---|---|---|---|"
+    last = "best at the end", "lost, validation cross-entropy"
+    lines = [["loss", f"best after {SHORT} epochs", *last]]
     for one in checked:
-        early, late = (", ".join(f"{k} {v:.3g}" for k, v in x.items()) for x in one[1:3])
-        yield f"| {one.title} | {early} | {late} | {one.lost:.3f} |"
+        values = (", ".join(f"{k} {v:.3g}" for k, v in x.items()) for x in one[1:3])
+        lines.append([one.title, *values, f"{one.lost:.3f}"])
+    yield marked_down(lines)
 
 
 SHORT = 50  # epochs of a trial where all of them would take too long

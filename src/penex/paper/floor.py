@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penex.metrics import METRICS
-from penex.paper.claims import caveat
+from penex.paper.claims import caveat, is_sound
 from penex.paper.plan import Sweep
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference
@@ -13,7 +13,7 @@ _JUDGED = tuple(METRICS[name] for name in ("accuracy", "cross_entropy", "brier")
 
 def sentences(sweep: Sweep, results: Results) -> list[str]:
     """Which version is nearest to the print, and whether the suspect is another than the first."""
-    rows = {row.label: row for row in results.rows if _is_sound(row)}
+    rows = {row.label: row for row in results.rows if is_sound(row)}
     if not sweep.printed or not rows:
         return []
     said = [_nearest(sweep, list(rows.values()))]
@@ -25,11 +25,6 @@ def sentences(sweep: Sweep, results: Results) -> list[str]:
     return [" ".join(filter(None, said))]
 
 
-def _is_sound(row: Row) -> bool:
-    """Whether all runs have numbers: a mean over what is left would flatter."""
-    return bool(row.done) and not row.diverged and not any(row.broken(m.name) for m in _JUDGED)
-
-
 def _name(row: Row) -> str:
     """A version by its rho, the rest of it being the same."""
     rho = row.argument("rho")
@@ -37,7 +32,7 @@ def _name(row: Row) -> str:
 
 
 def _mean(row: Row, metric: str) -> float:
-    return mean_and_spread(list(row.values(metric).values()))[0]
+    return mean_and_spread(row.values(metric).values())[0]
 
 
 def _nearest(sweep: Sweep, rows: list[Row]) -> str:

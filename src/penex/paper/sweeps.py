@@ -125,17 +125,12 @@ def markdown(sweep: Sweep, results: Results) -> str:
     parts = [
         f"### {sweep.title}",
         f"{sweep.why} {results.made_with}",
-        _table(lines(sweep, results)),
+        tables.marked_down(lines(sweep, results)),
         *notes(sweep, results),
     ]
     if drawn := floor.curves(sweep, results):
-        parts += [floor.CAPTION, _table(drawn)]
+        parts += [floor.CAPTION, tables.marked_down(drawn)]
     return "\n\n".join(parts)
-
-
-def _table(table: list[list[str]]) -> str:
-    head, *rest = ["| " + " | ".join(line) + " |" for line in table]
-    return "\n".join([head, "|---" * len(table[0]) + "|", *rest])
 
 
 def chapter(swept: Sequence[tuple[Sweep, Results]]) -> list[str]:

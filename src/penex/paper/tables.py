@@ -17,7 +17,7 @@ from penex.report import tables, words
 from penex.report.page import render
 from penex.report.plain import publishable
 from penex.report.results import Results, Row
-from penex.report.statistics import RULE, mean_and_spread
+from penex.report.statistics import FEWEST, RULE, mean_and_spread
 
 NAME = "table1"
 
@@ -111,8 +111,8 @@ def _cell(
     paper: Mapping[str, Mapping[str, float]],
     best: set[tuple[str, str]],
 ) -> Cell:
-    mean, spread = mean_and_spread(list(row.values(name).values()))
-    bootstrap = mean_and_spread(list(row.spreads(name).values()))[0]
+    mean, spread = mean_and_spread(row.values(name).values())
+    bootstrap = mean_and_spread(row.spreads(name).values())[0]
     note = ""
     if row.broken(name):
         note = "not finite"
@@ -153,21 +153,18 @@ def markdown(blocks: list[Block], command: str) -> str:
     """The table as Markdown."""
     parts = []
     for one in blocks:
-        table = "\n".join([f"**{one.title}, {one.seeds}**", "", *_rows(one)])
+        table = f"**{one.title}, {one.seeds}**\n\n{_table(one)}"
         parts += [table, *([" ".join(one.notes)] if one.notes else [])]
     return "\n\n".join([*parts, _RULE, f"`{command}`"]) + "\n"
 
 
-def _rows(one: Block) -> list[str]:
-    """A task's part, as the lines of a table in Markdown."""
-    lines = [
-        "| loss | " + " | ".join(title for _, title, _ in SHOWN) + " |",
-        "|---|" + "---|" * len(SHOWN),
-    ]
+def _table(one: Block) -> str:
+    """A task's part, as a table in Markdown."""
+    lines = [["loss", *(title for _, title, _ in SHOWN)]]
     for row, cells in one.rows:
         shown = [f"**{cell.text}**" if cell.best else cell.text for cell in cells]
-        lines.append(f"| {tables.name(row)} | {' | '.join(shown)} |")
-    return lines
+        lines.append([tables.name(row), *shown])
+    return tables.marked_down(lines)
 
 
 def _in_short(found: list[Results]) -> list[str]:
@@ -191,8 +188,8 @@ def document(
         "# The paper's main table, claim by claim",
         f"Generated from the records by `{command}`. A claim *holds* where the interval of the "
         "seed-paired lead is above zero, *does not hold* where it is below, and is *unclear* at "
-        "our power where it includes zero; whether a loss *reaches* the paper's accuracy is judged "
-        "by our mean alone.",
+        f"our power where it includes zero or there are fewer than {FEWEST} seeds; whether a loss "
+        "*reaches* the paper's accuracy is judged by our mean alone.",
         *_in_short(found),
         f"The tables below: {_RULE[0].lower()}{_RULE[1:]}",
     ]
@@ -202,9 +199,9 @@ def document(
         parts += [
             f"## {one.title}",
             f"{one.seeds}; {results.made_with}{claims.caveat(results.task, facts)}",
-            "\n".join(_rows(one)),
+            _table(one),
             *([" ".join(one.notes)] if one.notes else []),
-            "\n".join(claims.markdown(results)),
+            claims.markdown(results),
         ]
     return "\n\n".join([*parts, *sweeps.chapter(swept)]) + "\n"
 

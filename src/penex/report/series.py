@@ -184,7 +184,7 @@ def _by_size(results: Results, metric: Metric) -> Panel | None:
         )
         points = []
         for row in (row for row in rows if not row.broken(metric.name)):
-            mean, spread = mean_and_spread(list(row.values(metric.name).values()))
+            mean, spread = mean_and_spread(row.values(metric.name).values())
             spread = 0.0 if math.isnan(spread) else spread
             points.append((row.train_size * shift, mean))
             low, high = mean - spread, mean + spread

@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penex.metrics import RESAMPLES, Metric
@@ -25,7 +25,7 @@ RULE = (
 _EXACT = 1e-6
 
 
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+def mean_and_spread(values: Collection[float]) -> tuple[float, float]:
     """The mean and the standard deviation over seeds; NaN where there are too few.
 
     >>> mean_and_spread([1.0, 3.0])
@@ -213,7 +213,7 @@ def has_learned(row: Row) -> bool:
     too sure.
     """
     entropy, accuracy = (
-        mean_and_spread(list(row.values(name, "validation").values()))[0]
+        mean_and_spread(row.values(name, "validation").values())[0]
         for name in ("cross_entropy", "accuracy")
     )
     if math.isnan(entropy) or row.classes is None or row.classes < 2:
@@ -235,7 +235,7 @@ def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     other training sizes are families of their own.
     """
     means = {
-        row.label: mean_and_spread(list(values.values()))[0]
+        row.label: mean_and_spread(values.values())[0]
         for row in rows
         if (values := row.values(metric.name)) and len(values) == row.total
     }

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import math
+from collections.abc import Iterable, Sequence
 
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, VOTED, Metric
@@ -18,7 +19,7 @@ def cell(row: Row, metric: Metric) -> str:
     """Mean ± standard deviation over seeds, or what there is."""
     if row.broken(metric.name):
         return "not finite"
-    mean, spread = mean_and_spread(list(row.values(metric.name).values()))
+    mean, spread = mean_and_spread(row.values(metric.name).values())
     if math.isnan(mean):
         return "diverged" if row.diverged else "–"
     return metric.text(mean) + ("" if math.isnan(spread) else f" ± {metric.text(spread)}")
@@ -63,6 +64,19 @@ def caption(results: Results, size: int) -> str:
     return f"{results.task}, {examples}, {seeds}: test set{view}{shown}"
 
 
+def marked_down(lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, its head first.
+
+    >>> print(marked_down([["loss", "accuracy"], ["ce", "0.9"]]))
+    | loss | accuracy |
+    |---|---|
+    | ce | 0.9 |
+    """
+    head, *rest = lines
+    shown = [f"| {' | '.join(line)} |" for line in (head, *rest)]
+    return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
+
+
 def markdown(results: Results) -> str:
     """The table, its sentences and its command as Markdown; bold is best beyond luck."""
     parts, against = [], []
@@ -70,25 +84,19 @@ def markdown(results: Results) -> str:
     for size in results.train_sizes:
         rows = results.at(size)
         bold = winners(rows)
-        lines = [
-            "| loss | " + " | ".join(map(_escaped, heads)) + " |",
-            "|---" * len(heads) + "|---|",
-        ]
+        lines = [["loss", *map(_escaped, heads)]]
         for row in rows:
             cells = [
                 f"**{cell(row, m)}**" if (row.label, m.name) in bold else cell(row, m)
                 for m in results.metrics
             ]
-            lines.append(f"| {_escaped(name(row))} | {' | '.join(cells)} |")
-        parts.append(f"**{_escaped(caption(results, size))}**\n\n" + "\n".join(lines))
+            lines.append([_escaped(name(row)), *cells])
+        parts.append(f"**{_escaped(caption(results, size))}**\n\n" + marked_down(lines))
+        examples = count(size, "training example")
         if ways_lines := ways.lines(rows):
-            titled = [ways.HEADS, ["---"] * len(ways.HEADS), *ways_lines]
-            every = "\n".join(f"| {' | '.join(line)} |" for line in titled)
-            against.append(f"**Judged in every way, {count(size, 'training example')}**\n\n{every}")
-            against.append(ways.NOTE)
-        against += _against(
-            rows, f"The leader against each other loss, {count(size, 'training example')}"
-        )
+            every = marked_down([ways.HEADS, *ways_lines])
+            against += [f"**Judged in every way, {examples}**\n\n{every}", ways.NOTE]
+        against += _against(rows, examples)
     said = "\n".join(f"- {_escaped(sentence)}" for sentence in sentences(results))
     command = f"\n\n`{results.command}`" if results.command else ""
     against += [leads.NOTE] if against else []
@@ -100,8 +108,7 @@ def _against(rows: list[Row], where: str) -> list[str]:
     found = leads.lines(rows)
     if not found:
         return []
-    lines = [leads.HEADS, ["---"] * len(leads.HEADS), *found]
-    table = "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
+    table = marked_down([_escaped(cell) for cell in line] for line in (leads.HEADS, *found))
     return [f"**The leader against each other loss, {where}**\n\n{table}"]
 
 

@@ -10,7 +10,7 @@ from penex.lab.engine import seeds
 from penex.lab.ground.errors import LabError
 from penex.lab.records import ATTRIBUTE as ATTRIBUTE
 from penex.lab.records import OBJECTIVE, Record
-from penex.lab.records.identity import Json, config_hash
+from penex.lab.records.identity import Json
 from penex.lab.records.sealing import sealed
 from penex.lab.records.views import View
 from penex.lab.tuning import seals, search
@@ -201,12 +201,3 @@ def progress(study: Any, loss: str, wanted: int) -> Progress:
         best = min(completed, key=lambda t: (t.value, t.number))
         found.best, found.value = dict(best.params), best.value
     return found
-
-
-def fingerprint(study: Any) -> str:
-    """A few digits that stand for the values and results of a study."""
-    content = [
-        {"number": t.number, "params": t.params, "state": t.state.name, "values": t.values}
-        for t in study.get_trials(deepcopy=False)
-    ]
-    return config_hash({"trials": content})

@@ -217,7 +217,7 @@ def _leads(results: Results, several: bool) -> Iterator[dict[str, Any]]:
 
 
 def _sortable(row: Row, metric: str) -> str:
-    mean, _ = mean_and_spread(list(row.values(metric).values()))
+    mean, _ = mean_and_spread(row.values(metric).values())
     return "" if math.isnan(mean) or row.broken(metric) else f"{mean:.8g}"
 
 
