@@ -1,18 +1,22 @@
-"""What grows the house: a loss, a task and a recipe's field from outside, in one place each."""
+"""What grows the house, from outside, in one place each: see the table in CONTRIBUTING.md."""
 
 import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
+from torch import nn
 
 from penex import cli, registry
-from penex.lab import tasks, training
-from penex.lab.engine.recipe import Recipe
+from penex.lab import models, tasks, training
+from penex.lab.engine.recipe import DType, OptimizerName, Precision, Recipe, ScheduleName
 from penex.lab.ground.errors import Interrupted, LabError
+from penex.lab.models import exported
 from penex.lab.records import Record, identity
 from penex.lab.tasks import runs
 from penex.lab.training import packing
@@ -177,3 +181,52 @@ def test_a_later_option_of_a_loss_renames_no_run_that_does_not_use_it(
     del old["loss"]["arguments"]["detach"]
     assert new == old
     assert used["loss"]["arguments"]["detach"] is True
+
+
+def test_a_command_is_a_function_and_a_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def greet(name: str, times: int = 1) -> None:
+        """Greet someone.
+
+        Args:
+            name: whom.
+            times: how often.
+        """
+        print(times * f"Hello, {name}. ")
+
+    monkeypatch.setitem(cli.COMMANDS, "greet", greet)
+    cli.main(["greet", "--name", "you", "--times", "2"])
+    assert capsys.readouterr().out == "Hello, you. Hello, you. \n"
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["greet", "--name", "you", "--times", "twice"])
+    assert stopped.value.code == 2
+    assert "--times" in capsys.readouterr().err
+
+
+def test_a_network_is_a_function_and_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is packed, and exported as a model that predicts."""
+
+    def linear(shape: Sequence[int], n_out: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), n_out))
+
+    monkeypatch.setitem(models.MODELS, "linear", linear)
+    start = ["compare", "--model", "linear", "--losses", "ce", "penex", "--seeds", "1"]
+    cli.main([*start, "--epochs", "1", "--train-size", "40", "--pack", "2", "--out", str(tmp_path)])
+    assert "Not packed" not in capsys.readouterr().err
+    place = next(tmp_path.glob("digits/penex/*/seed-0"))
+    logits = exported.load(place)(torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
+    assert logits.shape == (3, 10)
+
+
+def test_a_way_of_training_is_checked_and_shown_wherever_it_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The words of a recipe's choice stand in one place: recipe.py."""
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    shown = "".join(capsys.readouterr().out.split())
+    for kind in (OptimizerName, ScheduleName, Precision, DType):
+        assert "|".join(get_args(kind)) in shown

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -58,6 +58,15 @@ def hinted(metavar: str, hint: str = "") -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint)
 
 
+def choice(kind: object) -> str:
+    """How the words of a Literal are shown.
+
+    >>> choice(Literal["a", "b"])
+    'a|b'
+    """
+    return "|".join(get_args(kind))
+
+
 def task_default(metavar: str) -> Any:
     """An option whose default is the task's."""
     return hinted(metavar, "(default: the task's)")
@@ -86,17 +95,17 @@ class Changes:
 
     epochs: Annotated[int | None, task_default("N")] = None
     lr: Annotated[float | None, task_default("RATE")] = None
-    optimizer: Annotated[OptimizerName | None, task_default("adam|adamw|sgd")] = None
+    optimizer: Annotated[OptimizerName | None, task_default(choice(OptimizerName))] = None
     batch_size: Annotated[int | None, task_default("N")] = None
-    schedule: Annotated[ScheduleName | None, task_default("constant|cosine|linear")] = None
+    schedule: Annotated[ScheduleName | None, task_default(choice(ScheduleName))] = None
     warmup_epochs: Annotated[float | None, task_default("EPOCHS")] = None
     clip: Annotated[float | None, task_default("NORM")] = None
     accumulate: Annotated[int | None, task_default("N")] = None
     weight_decay: Annotated[float | None, task_default("DECAY")] = None
     momentum: Annotated[float | None, task_default("MOMENTUM")] = None
-    matmul_precision: Annotated[Precision | None, task_default("highest|high|medium")] = None
+    matmul_precision: Annotated[Precision | None, task_default(choice(Precision))] = None
     autocast: Annotated[bool | None, task_default("True|False")] = None
-    dtype: Annotated[DType | None, task_default("float32|float64")] = None
+    dtype: Annotated[DType | None, task_default(choice(DType))] = None
     augment: Annotated[str | None, task_default("flip|crop|flip,crop")] = None
 
     def given(self) -> dict[str, Any]:
@@ -129,7 +138,7 @@ class DataOptions:
     allow_large: bool = False
     model: Annotated[str | None, hinted("MODEL", "(default: by the task or the data)")] = None
     label_noise: Annotated[float | None, hinted("RATE")] = None
-    noise_kind: Annotated[Kind | None, hinted("flip|resample", "(default: flip)")] = None
+    noise_kind: Annotated[Kind | None, hinted(choice(Kind), "(default: flip)")] = None
     class_weights: Annotated[Literal["balanced"] | None, hinted("balanced")] = None
 
     def task(self, name: str | None, out: Path) -> "Task":

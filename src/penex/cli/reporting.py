@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from penex.cli.options import hinted
+from penex.cli.options import choice, hinted
 from penex.lab.ground.errors import LabError
 from penex.lab.records import LISTING, archived
 from penex.lab.records.views import Select, View
@@ -17,7 +17,9 @@ def report(
     ],
     /,
     to: Annotated[Path | None, hinted("DIR|FILE.html")] = None,
-    select: Annotated[Select | None, hinted("last|best", "(default: as it was compared)")] = None,
+    select: Annotated[
+        Select | None, hinted(choice(Select), "(default: as it was compared)")
+    ] = None,
     calibrate: Annotated[bool | None, hinted("True|False", "(default: as it was compared)")] = None,
 ) -> None:
     """Build the page, tables and figures of a comparison again, or one page of two comparisons.

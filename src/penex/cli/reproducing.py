@@ -8,7 +8,7 @@ import tyro
 
 from penex.cli import given
 from penex.cli.benchmarking import bench
-from penex.cli.options import Size, hinted, task_default
+from penex.cli.options import Size, choice, hinted, task_default
 from penex.lab.data.noise import Kind
 from penex.lab.ground.errors import LabError
 from penex.paper.reproduction import SEEDS, Request
@@ -33,7 +33,7 @@ def reproduce(
     epochs: Size = None,
     trial_epochs: Annotated[int | None, hinted("N", "(default: as the runs)")] = None,
     train_size: Size = None,
-    noise_kind: Annotated[Kind | None, task_default("flip|resample")] = None,
+    noise_kind: Annotated[Kind | None, task_default(choice(Kind))] = None,
     data: Annotated[Path | None, hinted("DIR", "(default: PENEX_DATA, or ./data)")] = None,
     device: str = "auto",
     out: Path = Path("runs"),

@@ -38,7 +38,7 @@ class Collection:
         test: examples for testing, if they came apart.
         mean: what to take from each channel; None to compute it from the training part.
         std: what to divide each channel by; None likewise.
-        facts: where the data came from and their checksums, for the record.
+        facts: where the data came from (`source`) and their checksums, for the record.
         notes: sentences for the user: what was left out, what looks odd.
     """
 
@@ -120,7 +120,7 @@ class Data:
         classes: the name of each class.
         mean: what is taken from each channel (or feature).
         std: what each channel (or feature) is divided by.
-        facts: where the data came from and their checksums, for the record.
+        facts: where the data came from (`source`) and their checksums, for the record.
     """
 
     train: Part
