@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from penex import cli, registry
+from penex.cli.options import DataOptions
 from penex.lab import models, tasks, training
 from penex.lab.engine.recipe import DType, OptimizerName, Precision, Recipe, ScheduleName
 from penex.lab.ground.errors import Interrupted, LabError
@@ -205,20 +206,19 @@ def test_a_command_is_a_function_and_a_name(
 
 
 def test_a_network_is_a_function_and_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is packed, and exported as a model that predicts."""
+    """It is trained in a pack, and found again by what predicts with it."""
 
     def linear(shape: Sequence[int], n_out: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), n_out))
 
     monkeypatch.setitem(models.MODELS, "linear", linear)
-    start = ["compare", "--model", "linear", "--losses", "ce", "penex", "--seeds", "1"]
-    cli.main([*start, "--epochs", "1", "--train-size", "40", "--pack", "2", "--out", str(tmp_path)])
-    assert "Not packed" not in capsys.readouterr().err
-    place = next(tmp_path.glob("digits/penex/*/seed-0"))
-    logits = exported.load(place)(torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
-    assert logits.shape == (3, 10)
+    task = DataOptions(model="linear").task("digits", tmp_path)
+    some = [runs.plan(task, runs.LossSpec(k), 0, 40, {"epochs": 1}) for k in ("ce", "penex")]
+    packing.train(some, training.Place(tmp_path), 2)
+    network = exported.load(Record.of(tmp_path, some[1].config).folder)
+    assert network(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
 
 
 def test_a_way_of_training_is_checked_and_shown_wherever_it_is_named(
