@@ -18,7 +18,7 @@ from penex.lab import records
 from penex.lab.records import Record
 from penex.lab.records.scores import scores_of, slim
 from penex.metrics import METRICS
-from penex.report import figures, leads, page, results, series, tables
+from penex.report import figures, leads, page, results, series, tables, ways
 from penex.report.drawing import Line, Panel
 from penex.report.page.svg import nice_ticks, svg
 
@@ -71,8 +71,8 @@ def test_every_section_is_there_and_nothing_complains(browser: Any, compared: Pa
     view, said = opened(browser, compared / "page.html")
     ids = view.eval_on_selector_all("main section", "all => all.map(s => s.id)")
     assert ids == [
-        "result", "table", "leads", "sizes", "curves", "calibration", "margins", "rho", "examples",
-        "setup",
+        "result", "table", "leads", "ways", "sizes", "curves", "calibration", "margins", "rho",
+        "examples", "setup",
     ]  # fmt: skip
     links = view.eval_on_selector_all("nav a", "all => all.map(a => a.getAttribute('href'))")
     assert links == [f"#{name}" for name in ids]
@@ -290,6 +290,7 @@ def _without_interval(row: list[str]) -> list[str]:
 def test_the_numbers_are_the_records(compared: Path) -> None:
     """To the printed digit, from done.json itself."""
     table, _, rest = (compared / "page.html").read_text().partition('<section id="leads"')
+    rest, _, judged = rest.partition('<section id="ways"')
     listing = json.loads((compared / "comparison.json").read_text())["runs"]
     expected = []
     for size in (40, 120):
@@ -309,6 +310,8 @@ def test_the_numbers_are_the_records(compared: Path) -> None:
     against = [line for size in (40, 120) for line in leads.lines(loaded.at(size))]
     assert against
     assert cells(rest) == [line[2:] for line in against]
+    every = [line for size in (40, 120) for line in ways.lines(loaded.at(size))]
+    assert cells(judged) == [[cell.replace("**", "") for cell in line] for line in every]
 
 
 def test_what_came_out_is_said_with_its_caveats(compared: Path) -> None:
