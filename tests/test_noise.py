@@ -70,9 +70,9 @@ def test_where_the_flips_go_is_found() -> None:
     assert found.fill_diagonal_(0).argmax() == 2 * 4 + 0
 
 
-def test_the_margin_puts_flipped_labels_first() -> None:
+def test_the_score_puts_flipped_labels_first() -> None:
     p, given, right = flipped(0.1, n=1000)
-    worst = noise.label_margin(p, given).argsort()[: int((given != right).sum())]
+    worst = noise.self_confidence(p, given).argsort()[: int((given != right).sum())]
     assert (given != right)[worst].double().mean() > 0.9
 
 
@@ -88,4 +88,4 @@ def test_the_jackknife_is_that_of_its_formula() -> None:
 @pytest.mark.parametrize("shape", [(0, 3), (2, 3), (4,)])
 def test_what_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="class indices"):
-        noise.label_margin(torch.ones(shape), torch.zeros(1 if shape[0] else 0).long())
+        noise.self_confidence(torch.ones(shape), torch.zeros(1 if shape[0] else 0).long())

@@ -9,17 +9,15 @@ import torch
 from torch import Tensor
 
 
-def label_margin(probabilities: Tensor, target: Tensor) -> Tensor:
-    """p_y - max_{j != y} p_j of each example: from 1, a label that looks right, to -1.
+def self_confidence(probabilities: Tensor, target: Tensor) -> Tensor:
+    """p_y of each example, the probability of its given label: low where that looks wrong.
 
     >>> p = torch.tensor([[0.75, 0.25], [0.75, 0.25]])
-    >>> label_margin(p, torch.tensor([0, 1]))
-    tensor([ 0.5000, -0.5000])
+    >>> self_confidence(p, torch.tensor([0, 1]))
+    tensor([0.7500, 0.2500])
     """
     _check(probabilities, target)
-    given = target.unsqueeze(1)
-    others = probabilities.scatter(1, given, -torch.inf)
-    return probabilities.gather(1, given).squeeze(1) - others.amax(dim=1)
+    return probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
 
 
 def confident_class(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -32,10 +30,10 @@ def confident_class(probabilities: Tensor, target: Tensor) -> Tensor:
     >>> confident_class(p, torch.tensor([0, 0, 1, 1]))
     tensor([ 0, -1,  1,  0])
     """
-    _check(probabilities, target)
     p = probabilities.double()
+    own = self_confidence(p, target)
     counts = torch.bincount(target, minlength=p.shape[1])
-    sums = torch.zeros_like(p[0]).index_add_(0, target, p.gather(1, target.unsqueeze(1))[:, 0])
+    sums = torch.zeros_like(p[0]).index_add_(0, target, own)
     # A class that labels nothing has no threshold, so that nothing is confidently of it. A mean of
     # equal numbers may round to more than they are.
     thresholds = (sums / counts - 1e-12).where(counts > 0, torch.inf)
