@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from penex.lab.records.folds import HeldOut
     from penex.lab.tasks import Task
 
+LOSS = "penex:alpha=-0.5"  # with gce ahead of ce on flipped digits: docs/noisy-labels.md
+
 TaskOrPath = Annotated[str | None, tyro.conf.Positional, hinted("[TASK | PATH]")]
 
 
 def suspects(
     task: TaskOrPath = None,
     /,
-    loss: str = "ce",
+    loss: str = LOSS,
     folds: int = 5,
     seed: int = 0,
     top: int = 20,
@@ -79,7 +81,7 @@ def suspects(
 def suggest(
     task: TaskOrPath = None,
     /,
-    loss: str = "ce",
+    loss: str = LOSS,
     folds: int = 5,
     seed: int = 0,
     device: str = "auto",
