@@ -10,6 +10,7 @@ from penex.cli.collecting import data
 from penex.cli.parsing import Command, call_of
 from penex.cli.reporting import report
 from penex.cli.reproducing import reproduce
+from penex.cli.suspecting import suggest, suspects
 from penex.cli.training import compare, train
 from penex.cli.tuning import tune
 from penex.cli.using import export, predict
@@ -28,6 +29,8 @@ COMMANDS: dict[str, Command] = {
     "train": train,
     "tune": tune,
     "report": report,
+    "suspects": suspects,
+    "suggest": suggest,
     "predict": predict,
     "export": export,
     "data": data,

@@ -22,7 +22,7 @@ from penex.cli.options import (
     words_of,
 )
 from penex.lab.ground.sentences import without_password
-from penex.lab.tuning.search import Tuning
+from penex.lab.tuning.search import Tuning, ranges_of
 from penex.paper import studies
 from penex.registry import FIVE
 
@@ -34,6 +34,9 @@ def tune(
     all: bool = False,
     along: Annotated[
         tuple[str, ...], tyro.conf.arg(name="with", metavar="lr|weight_decay [...]")
+    ] = (),
+    ranges: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="range", metavar="NAME=LOW:HIGH [...]")
     ] = (),
     trials: int = 50,
     batch: int = 10,
@@ -65,6 +68,8 @@ def tune(
         all: tune every loss of the paper's table that has a parameter.
         along: what of the recipe to tune along with the loss's own parameters; then a loss without
             any can be tuned too.
+        ranges: search a parameter between these edges and not the usual ones, as alpha=-0.9:-0.05
+            for a PENEX that trusts labels less; another range is another study.
         trials: how many for each loss.
         batch: how many trials are suggested, trained and told together; another number is another
             study.
@@ -113,6 +118,7 @@ def tune(
         treatment,
         along,
         judged.view,
+        ranges_of(ranges),
     )
     if studies.tune(what, way):
         options = [*words_of(own), *words_of(recipe), *words_of(judged)]

@@ -277,7 +277,8 @@ def _margins(row: Row, known: list[dict[str, Array]]) -> Panel:
         marks=[Line(list(zip(gammas.tolist(), share.tolist(), strict=True)), row.loss)],
     )
     alpha = row.argument("alpha")
-    if row.loss == registry.SUBJECT and isinstance(alpha, float):
+    # The theorem is for alpha above 0; below, there is no bound to draw.
+    if row.loss == registry.SUBJECT and isinstance(alpha, float) and alpha > 0:
         bound = [
             (g, min(float(theory.sharp_margin_tail_bound(logits, targets, g, alpha)), 1.5))
             for g in gammas.tolist()

@@ -20,11 +20,13 @@ class Examples(NamedTuple):
         inputs: (N, ...), uint8 or floating point.
         targets: class indices, (N).
         votes: how many people chose each class, (N, C), if they were asked; for testing alone.
+        names: where each came from, as a file or a line, if that has a name; else empty.
     """
 
     inputs: Tensor
     targets: Tensor
     votes: Tensor | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,10 @@ class Collection:
             return (inputs.float() if narrow else inputs).to(device)
 
         moved = {
-            name: Examples(
-                there(part.inputs),
-                part.targets.to(device),
-                None if part.votes is None else part.votes.to(device),
+            name: part._replace(
+                inputs=there(part.inputs),
+                targets=part.targets.to(device),
+                votes=None if part.votes is None else part.votes.to(device),
             )
             for name, part in self.parts.items()
         }

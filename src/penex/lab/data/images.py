@@ -141,7 +141,9 @@ def _collection(
         rows = [k for k in good if listing.found[k].part == part]
         labels = [place[listing.found[k].label] for k in rows]
         inputs = torch.from_numpy(_rows(array, rows, channels))
-        parts[part] = Examples(inputs, torch.tensor(labels, dtype=torch.int64))
+        names = tuple(listing.name(listing.found[k].path) for k in rows)
+        targets = torch.tensor(labels, dtype=torch.int64)
+        parts[part] = Examples(inputs, targets, names=names)
     known = [facts["sizes"][k] for k in good]
     sides = np.array([min(pair) for pair in known])
     return Collection(

@@ -1,4 +1,4 @@
-"""Label noise, as a transform of data that are already split."""
+"""Label noise, as a transform of data that are already split, or of all before that."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from penex.lab.data import Data
+from penex.lab.data import Collection, Data
 from penex.lab.ground.errors import LabError, unknown
 
 Kind = Literal["flip", "resample"]
@@ -42,6 +42,12 @@ class LabelNoise:
             changed[name] = int((noisy != part.targets.cpu()).sum())
             data = replace(data, **{name: replace(part, targets=noisy.to(part.targets.device))})
         return replace(data, facts={**data.facts, "labels_changed": changed})
+
+    def spoil(self, collection: Collection, seed: int) -> Collection:
+        """The data before they are split, with noisy labels in all that may be trained on."""
+        pool, generator = collection.train, torch.Generator().manual_seed(seed)
+        noisy = self._noisy(pool.targets.cpu(), len(collection.classes), generator)
+        return replace(collection, train=pool._replace(targets=noisy.to(pool.targets.device)))
 
     def _noisy(self, targets: Tensor, classes: int, generator: torch.Generator) -> Tensor:
         """The labels after the noise.

@@ -1,5 +1,7 @@
 """Splits: seeded, and stratified by construction."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -48,10 +50,62 @@ def split(
         val: how many to validate on, or, below 1, which share of what is not for testing.
         test: how many to test on, or, below 1, which share.
     """
-    pool = collection.train
-    order = stratified_order(pool.targets.cpu(), torch.Generator().manual_seed(seed))
-    order = order.to(pool.targets.device)
+    order = _order(collection, seed)
     tested = 0 if collection.test else _count(test, len(order))
+    return _cut(collection, order, tested, train_size, val)
+
+
+def fold(
+    collection: Collection, seed: int, folds: int, train_size: int | None, *, val: float = 0.2
+) -> Data:
+    """Split a data set by a seed such that some seeds in a row test every example once.
+
+    Seeds 0 to `folds` - 1 cut the pool into so many stratified parts and test on one each; the next
+    ones do so again, in another order. A test set that came apart is left out.
+
+    Args:
+        collection: the data.
+        seed: which fold.
+        folds: how many there are.
+        train_size: how many examples to train on; None for all that are left.
+        val: how many to validate on, or, below 1, which share of what is not for testing.
+    """
+    again, number = divmod(seed, folds)
+    order = _order(collection, again)
+    start, stop = (len(order) * k // folds for k in (number, number + 1))
+    order = torch.cat([order[start:stop], order[:start], order[stop:]])
+    validated = _count(val, _beside(collection, folds))  # in all folds alike: they may be packed
+    return _cut(replace(collection, test=None), order, stop - start, train_size, validated)
+
+
+def fold_size(collection: Collection, folds: int, val: float = 0.2) -> int:
+    """How many examples are left to train on in every fold.
+
+    >>> pool = Examples(torch.zeros(11, 1), torch.arange(11) % 2)
+    >>> fold_size(Collection(pool, ("a", "b")), 5)
+    6
+    """
+    least = _beside(collection, folds)
+    return least - (0 if collection.val else _count(val, least))
+
+
+def _beside(collection: Collection, folds: int) -> int:
+    """How many examples are not in the largest fold."""
+    n = len(collection.train.targets)
+    return n - -(-n // folds)
+
+
+def _order(collection: Collection, seed: int) -> Tensor:
+    targets = collection.train.targets
+    order = stratified_order(targets.cpu(), torch.Generator().manual_seed(seed))
+    return order.to(targets.device)
+
+
+def _cut(
+    collection: Collection, order: Tensor, tested: int, train_size: int | None, val: float
+) -> Data:
+    """The parts of an order: first those for testing, then for validation, then for training."""
+    pool = collection.train
     validated = 0 if collection.val else _count(val, len(order) - tested)
     left = len(order) - tested - validated
     wanted = left if train_size is None else train_size

@@ -140,7 +140,8 @@ def read(path: Path, label_column: str | None) -> Collection:
             )
     values, said = _label_values(path, label_column, labels, table.lines)
     classes, indices = class_indices({"train": values}, path)
-    train = Examples(numbers(path, table, features), indices["train"])
+    names = tuple(f"line {line}" for line in table.lines)
+    train = Examples(numbers(path, table, features), indices["train"], names=names)
     return Collection(
         narrowed({"train": train})["train"],
         classes=classes,

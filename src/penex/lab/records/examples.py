@@ -39,8 +39,7 @@ def keep(folder: Path, data: Data, runs: dict[str, Record], seed: int, train_siz
     found = {label: scores_of(record) for label, record in runs.items()}
     known = {label: scores for label, scores in found.items() if scores is not None}
     inputs = data.test.inputs
-    pictures = inputs.dim() == 4 and inputs.shape[1] in (1, 3) and max(inputs.shape[2:]) <= 512
-    if len(known) < 2 or not pictures:
+    if len(known) < 2 or not are_pictures(inputs):
         path.unlink(missing_ok=True)
         return
     labels = list(known)
@@ -55,7 +54,7 @@ def keep(folder: Path, data: Data, runs: dict[str, Record], seed: int, train_siz
     np.savez_compressed(
         buffer,
         allow_pickle=False,
-        images=_bytes(chosen.cpu()),
+        images=thumbnails(chosen.cpu()),
         rows=rows,
         target=target[rows],
         predictions=predictions[:, rows],
@@ -68,7 +67,12 @@ def keep(folder: Path, data: Data, runs: dict[str, Record], seed: int, train_siz
     files.write(path, buffer.getvalue())
 
 
-def _bytes(images: torch.Tensor) -> Array:
+def are_pictures(inputs: torch.Tensor) -> bool:
+    """Whether inputs can be shown as images."""
+    return inputs.dim() == 4 and inputs.shape[1] in (1, 3) and max(inputs.shape[2:]) <= 512
+
+
+def thumbnails(images: torch.Tensor) -> Array:
     """Images from 0 to 255, whatever their range, and no larger than a thumbnail."""
     wide = images.float()
     if images.dtype != torch.uint8 or int(images.max()) < 64:  # digits go from 0 to 16

@@ -14,6 +14,7 @@ from torch import nn
 from penex import registry
 from penex.lab.data import Collection
 from penex.lab.data.noise import LabelNoise
+from penex.lab.data.split import fold_size
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError, unknown
 
@@ -45,6 +46,7 @@ class Task:
             takes one as image_size.
         rates: learning rates of losses that have their own.
         search: what is tuned for each loss, and between which edges.
+        folds: if there are any, a run tests on the fold that its seed says: see `split.fold`.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Task:
     sizes: tuple[int, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
+    folds: int = 0
 
 
 def data_root() -> Path:
@@ -114,6 +117,21 @@ def resized(task: Task, side: int) -> Task:
         collect=functools.partial(task.collect, image_size=side),
         preprocessing={**task.preprocessing, "image_size": side},
         identity={**task.identity, "image_size": side},
+    )
+
+
+def folded(task: Task, folds: int) -> Task:
+    """A task whose seeds test on one fold each, and train on all the others but for validation."""
+    collection = task.collect()
+    n = len(collection.train.targets)
+    if not 2 <= folds <= n:
+        raise LabError(f"There must be at least 2 folds and at most {n} examples; got {folds}.")
+    return replace(
+        task,
+        collect=lambda: collection,
+        train_size=fold_size(collection, folds, task.val),
+        identity={**task.identity, "folds": folds},
+        folds=folds,
     )
 
 

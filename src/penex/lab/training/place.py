@@ -8,7 +8,7 @@ import torch
 
 from penex.lab.data import Data
 from penex.lab.data.noise import LabelNoise
-from penex.lab.data.split import split
+from penex.lab.data.split import fold, split
 from penex.lab.engine import loop, seeds
 from penex.lab.ground.errors import LabError
 from penex.lab.records import Json, Record
@@ -53,11 +53,20 @@ class _Splits:
     def get(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
         key = (seed, train_size, noise)
         if key not in self._known:
-            data = split(self._collection, seed, train_size, val=self.task.val, test=self.task.test)
-            self._known[key] = (
-                noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
-            )
+            make = self._fold if self.task.folds else self._split
+            self._known[key] = make(seed, train_size, noise)
         return self._known[key]
+
+    def _split(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
+        data = split(self._collection, seed, train_size, val=self.task.val, test=self.task.test)
+        return noise.apply(data, seeds.derive(seed, "label noise")) if noise else data
+
+    def _fold(self, seed: int, train_size: int, noise: LabelNoise | None) -> Data:
+        """All folds of an order have the same labels: what one is tested on, others learned."""
+        task, pool = self.task, self._collection
+        if noise:
+            pool = noise.spoil(pool, seeds.derive(seed // task.folds, "label noise"))
+        return fold(pool, seed, task.folds, train_size, val=task.val)
 
 
 @dataclass(frozen=True)

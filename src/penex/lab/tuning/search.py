@@ -1,6 +1,8 @@
 """What is tuned, and what makes two studies the same one."""
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penex import registry
@@ -48,6 +50,7 @@ class Tuning:
         treatment: what is done to the data.
         along: what of the recipe is searched along with the loss's own parameters.
         view: how a trial is judged.
+        ranges: edges of parameters that are searched elsewhere than the task says.
     """
 
     task: Task
@@ -60,6 +63,7 @@ class Tuning:
     treatment: runs.Treatment = field(default_factory=runs.Treatment)
     along: tuple[str, ...] = ()
     view: View = field(default_factory=View)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= _MOST_TRIALS:
@@ -80,13 +84,31 @@ class Tuning:
                 )
         if len(set(self.losses)) < len(self.losses):
             raise LabError("A loss is there twice: name each once.")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        """A LabError if a range is of nothing that is tuned, or has an edge that is not legal."""
+        spaces = {loss: {p.name: p for p in self.space(loss)} for loss in self.losses}
+        for name, (low, high) in self.ranges.items():
+            tuned = [loss for loss, space in spaces.items() if name in space]
+            if not tuned:
+                known = dict.fromkeys(name for space in spaces.values() for name in space)
+                raise unknown("parameter to tune", name, tuple(known))
+            if spaces[tuned[0]][name].log and low <= 0:
+                raise LabError(f"{name} is searched by its logarithm, above 0; got {low}.")
+            for loss in tuned:
+                for edge in (low, high):
+                    contender(loss, {name: edge}).loss.check()
+                    self.run(loss, {name: edge})
 
     def space(self, loss: str) -> tuple[registry.Parameter, ...]:
         """What is tuned for a loss, and between which edges."""
         spec = runs.LossSpec.parse(loss)
         own = self.task.search.get(spec.name, registry.find(spec.name).parameters)
         free = [one for one in own if one.name not in spec.arguments]
-        return (*free, *(ALONG[name](self._recipe(spec)) for name in self.along))
+        every = (*free, *(ALONG[name](self._recipe(spec)) for name in self.along))
+        edges = {p.name: self.ranges.get(p.name, (p.low, p.high)) for p in every}
+        return tuple(replace(p, low=edges[p.name][0], high=edges[p.name][1]) for p in every)
 
     def _recipe(self, spec: runs.LossSpec) -> Recipe:
         return runs.plan(self.task, spec, 0, self.train_size, self.changes, self.treatment).recipe
@@ -110,6 +132,28 @@ class Tuning:
             "batch": self.batch,
             "run": {k: v for k, v in config.items() if k not in ("task", "loss", "seed")},
         }
+
+
+def ranges_of(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """The edges of parameters, from words of the command line.
+
+    >>> ranges_of(["alpha=-0.9:-0.05"])
+    {'alpha': (-0.9, -0.05)}
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, _, edges = text.partition("=")
+        words = edges.split(":")
+        try:
+            low, high = map(float, words)
+        except ValueError:  # other words, or another number of them
+            low = high = math.nan
+        if not name or name in found or not -math.inf < low < high < math.inf:
+            raise LabError(
+                f"A range is name=low:high, as alpha=-0.9:-0.05, each name once; got {text!r}."
+            )
+        found[name] = low, high
+    return found
 
 
 def contender(loss: str, values: dict[str, float]) -> runs.Contender:

@@ -86,7 +86,7 @@ def _examples(results: Results, kept: dict[str, Any]) -> dict[str, Any] | None:
             {
                 "row": row,
                 "target": classes[target],
-                "source": _png(kept["images"][k]),
+                "source": png(kept["images"][k]),
                 "answers": answers,
             }
         )
@@ -97,7 +97,8 @@ def _examples(results: Results, kept: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _png(image: np.ndarray[Any, Any]) -> str:
+def png(image: np.ndarray[Any, Any]) -> str:
+    """An image of bytes, (C, H, W), as an address that holds all of it."""
     from PIL import Image
 
     array = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
