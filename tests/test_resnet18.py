@@ -1,4 +1,4 @@
-"""CIFAR with ResNet-18: the appendix's recipe, and the command (test_packed.py has two of them as one)."""
+"""CIFAR with ResNet-18: the recipe, and the command (test_packed.py has two of them as one)."""
 
 import json
 from pathlib import Path
