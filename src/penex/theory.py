@@ -4,8 +4,9 @@ With f the logits, y the target, b = alpha / (1 + alpha), EX and SE the means ov
 
     P(m <= gamma) <= e^(b gamma) EX^(1 - b) SE^b <= e^(b gamma) rho^(-b) (EX + rho SE).
 
-The target's own logit is part of SE, so EX^(1 - b) SE^b >= E[(SE / e^(f_y))^b] >= 1: for gamma above
-0 no form of the bound is ever below e^(b gamma). It says in which direction to go, not how far one is.
+The target's own logit is part of SE, so EX^(1 - b) SE^b >= E[(SE / e^(f_y))^b] >= 1: for gamma
+above 0 no form of the bound is ever below e^(b gamma) > 1. It says which way is better, not how
+good one is.
 
 All of it is for alpha above 0. Below 0, b is negative, and Chernoff's inequality has nothing to say
 of small margins: exp(-alpha f_y) then grows with the margin, and a mean of it bounds none from

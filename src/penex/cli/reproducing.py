@@ -19,7 +19,19 @@ _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all)")]
 
 def reproduce(
     what: Annotated[
-        Literal["table1", "fair", "floor", "rho", "alpha", "gap", "tuned", "runtime"],
+        Literal[
+            "table1",
+            "fair",
+            "floor",
+            "rho",
+            "alpha",
+            "gap",
+            "ablations",
+            "sensitivity",
+            "size",
+            "tuned",
+            "runtime",
+        ],
         tyro.conf.Positional,
     ],
     /,
@@ -48,12 +60,14 @@ def reproduce(
     each and compares them at their best, with clean and with wrong labels. floor holds rho of PENEX
     at 1e-3 to 1e-8 on each task, beside Algorithm 1 and the numbers that the paper prints. rho
     varies the average and the bounds of rho on CIFAR-10, alpha the sensitivity on CIFAR-100, gap
-    what its authors' code has besides. tuned puts the values of our own studies (penex tune) beside
-    the authors'. runtime is `penex bench` with its defaults. All but runtime also run as `python -m
-    penex.paper`, which needs torch, numpy, Pillow and safetensors alone.
+    what its authors' code has besides. ablations trains the exponential loss without PENEX's
+    penalty, sensitivity PENEX with alpha up to 3.2, size CIFAR-10's losses on 500 to 40,000 images.
+    tuned puts the values of our own studies (penex tune) beside the authors'. runtime is `penex
+    bench` with its defaults. All but runtime also run as `python -m penex.paper`, which needs
+    torch, numpy, Pillow and safetensors alone.
 
     Args:
-        what: table1, fair, floor, rho, alpha, gap, tuned or runtime.
+        what: table1, fair, a sweep (floor to tuned) or runtime.
         task: which of its tasks.
         losses: other losses for table1 or fair, such as all that a GPU can train at once.
         seeds: how many; the paper has one.
