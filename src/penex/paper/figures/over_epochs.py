@@ -78,7 +78,7 @@ def _upright(
         marks += [_turned(line, sign, ink) for line in drawn]
         marks += [Dot((x, sign * y), ink) for x, y in ends(row, metric).values()]
         if (mean := means.get(row.title)) is not None:
-            line = _turned(mean, sign, ink)._replace(name=name(row) + broke_off(row, metric))
+            line = _turned(mean, sign, ink)._replace(name=name(row) + broke_off(row))
             strong = row.loss == registry.SUBJECT and row.label not in inks and not is_floor(row)
             line = line._replace(dash=0) if row.label in inks else line
             marks.append(line._replace(kind="subject") if strong else line)
@@ -114,14 +114,14 @@ def ends(row: Row, metric: Metric) -> dict[int, tuple[float, float]]:
     return found
 
 
-def broke_off(row: Row, metric: Metric) -> str:
-    """What a legend says of runs that broke off; nothing if none did."""
-    found = ends(row, metric)
+def broke_off(row: Row) -> str:
+    """What a legend says of runs that broke off in any of the metrics; nothing if none did."""
+    found = [(epoch, seed) for m in SHOWN for seed, (epoch, _) in ends(row, m).items()]
     if not found:
         return ""
-    first = min(epoch for epoch, _ in found.values())
-    many = "" if len(row.records) == 1 else f", {len(found)} of {len(row.records)} runs"
-    return f" (not finite after epoch {first:g}{many})"
+    runs = len({seed for _, seed in found})
+    many = "" if len(row.records) == 1 else f", {runs} of {len(row.records)} runs"
+    return f" (not finite after epoch {min(found)[0]:g}{many})"
 
 
 def shared(row: Row, metric: Metric, sign: int = 1) -> dict[int, list[float]]:
@@ -133,6 +133,7 @@ def shared(row: Row, metric: Metric, sign: int = 1) -> dict[int, list[float]]:
 
 
 def roughness(row: Row, metric: Metric) -> float:
-    """The mean step from epoch to epoch in the second half, over all runs."""
+    """The mean step from epoch to epoch in the second half, over all runs; NaN without any."""
     halves = [values[len(values) // 2 :] for values in shared(row, metric).values()]
-    return float(np.mean([np.abs(np.diff(half)).mean() for half in halves if len(half) > 1]))
+    steps = [np.abs(np.diff(half)).mean() for half in halves if len(half) > 1]
+    return float(np.mean(steps)) if steps else math.nan
