@@ -10,7 +10,7 @@ from penex import registry
 from penex.metrics import METRICS, Metric
 from penex.paper.plan import FLOOR
 from penex.report import series
-from penex.report.drawing import Dot, Line, Mark, Panel, most
+from penex.report.drawing import Dot, Line, Mark, Panel, limits, most
 from penex.report.results import Results, Row
 
 SHOWN = tuple(metric for metric in METRICS.values() if metric.drawn)
@@ -82,11 +82,18 @@ def _upright(
             strong = row.loss == registry.SUBJECT and row.label not in inks and not is_floor(row)
             line = line._replace(dash=0) if row.label in inks else line
             marks.append(line._replace(kind="subject") if strong else line)
-    edges = sorted(sign * edge for edge in panel.y)
+    low, high = sorted(sign * edge for edge in panel.y)
     if robust:
-        reached = [y for mark in marks if isinstance(mark, Line) for _, y in mark.points]
-        edges = list(most([y for y in reached if math.isfinite(y)], higher=True))
-    return replace(panel, y=(edges[0], edges[1]), y_label="", marks=marks)
+        means = [mark for mark in marks if isinstance(mark, Line) and mark.kind != "seed"]
+        low, high = most([y for line in means for y in _finite(line)], higher=True)
+        for line in means:  # what most reach, and all of PENEX but its start
+            if line.kind == "subject" and (later := _finite(line)[len(line.points) // 5 :]):
+                low = min(low, limits(later)[0])
+    return replace(panel, y=(low, high), y_label="", marks=marks)
+
+
+def _finite(line: Line) -> list[float]:
+    return [y for _, y in line.points if math.isfinite(y)]
 
 
 def _turned(line: Line, sign: int, ink: str) -> Line:
