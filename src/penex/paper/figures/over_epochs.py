@@ -84,9 +84,9 @@ def _upright(
             marks.append(line._replace(kind="subject") if strong else line)
     low, high = sorted(sign * edge for edge in panel.y)
     if robust:
-        means = [mark for mark in marks if isinstance(mark, Line) and mark.kind != "seed"]
-        low, high = most([y for line in means for y in _finite(line)], higher=True)
-        for line in means:  # what most reach, and all of PENEX but its start
+        averages = [mark for mark in marks if isinstance(mark, Line) and mark.kind != "seed"]
+        low, high = most([y for line in averages for y in _finite(line)], higher=True)
+        for line in averages:  # what most reach, and all of PENEX but its start
             if line.kind == "subject" and (later := _finite(line)[len(line.points) // 5 :]):
                 low = min(low, limits(later)[0])
     return replace(panel, y=(low, high), y_label="", marks=marks)
