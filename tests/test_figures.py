@@ -162,7 +162,7 @@ def test_adaboosts_caption_is_judged_by_its_curves() -> None:
 
 def test_curves_are_the_means_of_our_records_with_larger_being_better() -> None:
     source = Source(RESULTS, 5)
-    found = source.load("cifar100", curves.losses("cifar100"))
+    found = source.load("cifar100", curves.losses("cifar100"), "penex")
     assert found is not None
     axes = curves.draw([found]).axes
     metrics = [metric for metric in METRICS.values() if metric.drawn]
@@ -184,7 +184,7 @@ def test_curves_are_the_means_of_our_records_with_larger_being_better() -> None:
 def test_curves_are_judged_by_the_validation_set() -> None:
     from scipy import stats
 
-    found = Source(RESULTS, 5).load("cifar100", curves.losses("cifar100"))
+    found = Source(RESULTS, 5).load("cifar100", curves.losses("cifar100"), "penex")
     assert found is not None
     ours, floor, ce, penex, held = curves.points(found)
     rows = {over_epochs.short(one): one for one in found.rows}

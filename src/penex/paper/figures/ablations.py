@@ -17,6 +17,7 @@ PARTS = {
     "b": ("penex", "conex_penalty", "conex_lagrangian"),
 }
 _ACCURACY = METRICS["accuracy"]
+_NEEDS = "penex reproduce ablations"
 
 
 def draw(results: Results) -> Any:
@@ -93,7 +94,7 @@ def shown(results: Results) -> Shown:
 
 def _make(source: Source) -> Shown | None:
     (sweep,) = plan.sweeps()["ablations"]
-    found = source.load(sweep.task, sweep.losses)
+    found = source.load(sweep.task, sweep.losses, _NEEDS)
     trained = 0 if found is None else sum(bool(row.done) for row in found.rows)
     return shown(found) if found is not None and trained > 1 else None
 
@@ -106,5 +107,5 @@ PICTURE = Picture(
     "about epoch 80). b) Constrained optimisation of CONEX trains, but ends in worse optima and "
     "is less stable than PENEX, with more to tune.",
     _make,
-    "penex reproduce ablations",
+    _NEEDS,
 )

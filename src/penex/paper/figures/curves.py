@@ -14,6 +14,7 @@ from penex.report.results import Results, Row
 from penex.report.statistics import paired_difference
 
 _NLL = METRICS["cross_entropy"]
+_NEEDS = "penex reproduce table1, penex reproduce floor"
 _LITTLE = 0.02  # of cross-entropy: less is no overfitting
 
 
@@ -83,7 +84,7 @@ def _as_good(task: str, ours: Row, rivals: list[Row]) -> Point:
 
 def _of(*tasks: str) -> Any:
     def make(source: Source) -> Shown | None:
-        found = [source.load(task, losses(task)) for task in tasks]
+        found = [source.load(task, losses(task), _NEEDS) for task in tasks]
         every = [one for one in found if one is not None]
         if not every:
             return None
@@ -100,7 +101,6 @@ def _of(*tasks: str) -> Any:
     return make
 
 
-_NEEDS = "penex reproduce table1, penex reproduce floor"
 ONE = Picture(
     "curves_cifar100",
     "Validation curves on CIFAR-100",

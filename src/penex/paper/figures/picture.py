@@ -57,10 +57,20 @@ class Source:
     folder: Path
     seeds: int
 
-    def load(self, task: str, losses: Sequence[str], sizes: tuple[int, ...] = ()) -> Results | None:
-        """The runs of some losses that there are; None if there are none."""
+    def load(
+        self, task: str, losses: Sequence[str], command: str, sizes: tuple[int, ...] = ()
+    ) -> Results | None:
+        """The runs of some losses that there are; None if there are none.
+
+        Args:
+            task: its name.
+            losses: as on the command line.
+            command: what trains them.
+            sizes: of the training set; none for the task's own.
+        """
         comparison = Comparison(find(task), tuple(losses), self.seeds, sizes)
-        found = results.load(self.folder / task, listing_of(comparison, self.folder))
+        listing = listing_of(comparison, self.folder, command)
+        found = results.load(self.folder / task, listing)
         return found if any(row.done for row in found.rows) else None
 
 

@@ -17,6 +17,7 @@ from penex.report.statistics import Interval, paired_difference
 _INKS = ("#B5DE2B", "#4AC16D", "#21918C", "#2F6B8E", "#414487", "#440154")
 INKS = dict(zip(plan.ALPHAS, _INKS, strict=True))
 _ACCURACY = METRICS["accuracy"]
+_NEEDS = "penex reproduce sensitivity"
 _EARLY = 0.05  # of the epochs: what "initially" is
 
 
@@ -122,15 +123,17 @@ def _rough(where: str, rows: list[Row]) -> Point:
 
 def shown(every: list[Results]) -> Shown:
     """The figure of some records."""
+    trained = replace(every[0], rows=[row for row in every[0].rows if row.done])
     return Shown(
         lambda: draw(every),
         [point for one in every for point in points(one)],
-        f"{every[0].seeds_in_words} (thin lines are seeds). {every[0].made_with}",
+        f"{trained.seeds_in_words} (thin lines are seeds). {every[0].made_with}",
     )
 
 
 def _make(source: Source) -> Shown | None:
-    found = [source.load(sweep.task, sweep.losses) for sweep in plan.sweeps()["sensitivity"]]
+    swept = plan.sweeps()["sensitivity"]
+    found = [source.load(sweep.task, sweep.losses, _NEEDS) for sweep in swept]
     every = [one for one in found if one is not None]
     return shown(every) if every else None
 
@@ -141,5 +144,5 @@ PICTURE = Picture(
     "Six values of alpha. The smaller ones typically converge faster and generalise worse towards "
     "the end, which is clearer on CIFAR-100; at the very large 3.2 the curves are less stable.",
     _make,
-    "penex reproduce sensitivity",
+    _NEEDS,
 )

@@ -50,7 +50,7 @@ def shown(results: Results) -> Shown:
 
 def _make(source: Source) -> Shown | None:
     (sweep,) = plan.sweeps()["size"]
-    found = source.load(sweep.task, sweep.losses, sweep.train_sizes)
+    found = source.load(sweep.task, sweep.losses, PICTURE.needs, sweep.train_sizes)
     trained = {row.train_size for row in found.rows if row.done} if found else set()
     return shown(found) if found is not None and len(trained) > 1 else None
 
