@@ -29,7 +29,7 @@ from penex.paper.figures import (
     shape,
     size,
 )  # fmt: skip
-from penex.paper.figures.picture import Source
+from penex.paper.figures.picture import Source, rise, stays
 from penex.paper.standins import write_stand_ins
 from penex.report import results
 from penex.report.finished import Finished
@@ -280,9 +280,9 @@ def test_sensitivity_is_drawn_by_alpha_and_judged() -> None:
     """Larger alphas slower, better in the end and, the largest, in leaps: as the caption has it."""
     rows = []
     for k, alpha in enumerate(plan.ALPHAS):
-        leap = 0.1 if alpha == 3.2 else 0.0
         runs = []
         for seed in range(3):
+            leap = 0.1 + 0.01 * seed if alpha == 3.2 else 0.0
             end = 0.6 + 0.02 * k + 0.001 * seed * (k + 1) + (-0.2 if alpha == 3.2 else 0.0)
             late = [end - (leap if epoch % 2 else 0) for epoch in range(37, 0, -1)]
             runs.append([0.2, 0.5 - 0.01 * k * (1 + 0.1 * seed), *late, end])
@@ -315,6 +315,25 @@ def test_the_lead_by_size_is_paired_at_each_size() -> None:
     assert point.verdict == "holds"
     (point,) = size.points(made(*few))
     assert point.verdict == "not trained"
+
+
+def test_two_seeds_decide_nothing() -> None:
+    """As in every other verdict of the house, however far apart two runs are."""
+
+    def seeds(count: int) -> dict[int, list[float]]:
+        return {k: [0.5, 0.2, 0.4 + 0.001 * k] for k in range(count)}
+
+    assert [stays(rise(seeds(count)), 0.01) for count in (2, 3)] == ["unclear", "does not hold"]
+    rows = [row("ce", [0.4, 0.41], 500), row("penex", [0.48, 0.492], 500)]
+    rows += [row("ce", [0.8, 0.81], 2000), row("penex", [0.801, 0.8111], 2000)]
+    assert size.points(made(*rows))[0].verdict == "unclear"
+
+
+def test_set_ups_that_were_chosen_by_looking_are_said_to_be() -> None:
+    """A reader of the page must know that others were tried, and how they came out."""
+    said = boosting.CHOSEN + margins.CHOSEN
+    for number in ("0.176 and 0.218", "0.41 and 0.53", "0.238 and 0.282", "100 or 300"):
+        assert number in said
 
 
 # The command.

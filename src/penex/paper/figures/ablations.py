@@ -72,8 +72,9 @@ def _is_worse(name: str, row: Row | None, ours: Row | None) -> Point:
     less = paired_difference(
         row.values("accuracy", "validation"), ours.values("accuracy", "validation")
     )
-    rough = {r.title: over_epochs.roughness(r, _ACCURACY) for r in (row, ours)}
-    steps = ", ".join(f"{title} {value:.4f}" for title, value in rough.items())
+    rough = {r.title: list(over_epochs.roughness(r, _ACCURACY).values()) for r in (row, ours)}
+    known = (f"{title} {sum(one) / len(one):.4f}" for title, one in rough.items() if one)
+    steps = ", ".join(known) or "too few epochs"
     return Point(
         claim,
         below(less),

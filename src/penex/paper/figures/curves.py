@@ -94,7 +94,8 @@ def _of(*tasks: str) -> Any:
             [point for one in every for point in points(one)],
             f"{titles}. The authors' values; {every[0].seeds_in_words} (thin lines are seeds). "
             "PENEX thick with rho by Algorithm 1; dashed with rho held at 1e-6, which the printed "
-            f"numbers fit. ECE is that of the whole set, where the paper has a mean over batches. "
+            f"numbers fit. The best rival of a metric is picked by the same runs, which favours "
+            "it. ECE is that of the whole set, where the paper has a mean over batches. "
             f"{every[0].made_with}",
         )
 

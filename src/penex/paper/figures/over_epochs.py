@@ -139,8 +139,9 @@ def shared(row: Row, metric: Metric, sign: int = 1) -> dict[int, list[float]]:
     return {seed: [sign * table[x] for x in epochs] for seed, table in tables.items()}
 
 
-def roughness(row: Row, metric: Metric) -> float:
-    """The mean step from epoch to epoch in the second half, over all runs; NaN without any."""
-    halves = [values[len(values) // 2 :] for values in shared(row, metric).values()]
-    steps = [np.abs(np.diff(half)).mean() for half in halves if len(half) > 1]
-    return float(np.mean(steps)) if steps else math.nan
+def roughness(row: Row, metric: Metric) -> dict[int, float]:
+    """The mean step from epoch to epoch in the second half, by seed; of runs with two or more."""
+    halves = {seed: one[len(one) // 2 :] for seed, one in shared(row, metric).items()}
+    return {
+        seed: float(np.abs(np.diff(half)).mean()) for seed, half in halves.items() if len(half) > 1
+    }

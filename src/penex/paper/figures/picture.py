@@ -12,7 +12,7 @@ from penex.lab.tasks import find
 from penex.lab.training.compare import Comparison, listing_of
 from penex.report import results
 from penex.report.results import Results
-from penex.report.statistics import Interval, paired_difference
+from penex.report.statistics import FEWEST, Interval, paired_difference
 
 Verdict = Literal["holds", "does not hold", "unclear", "not trained"]
 
@@ -105,11 +105,13 @@ def rise(curves: Mapping[int, Sequence[float]]) -> Interval:
 
 
 def stays(change: Interval, little: float) -> Verdict:
-    """Whether a rise is little: by its interval, or by its mean where it has none.
+    """Whether a rise is little: by its interval, or by its mean where seeds are all alike.
 
     >>> stays(Interval(0.0, math.nan, math.nan, 5), 0.01), stays(Interval(1, 0.5, 1.5, 5), 0.01)
     ('holds', 'does not hold')
     """
+    if change.pairs < FEWEST:
+        return "unclear"
     low, high = (change.mean if math.isnan(end) else end for end in change[1:3])
     if high <= little:
         return "holds"

@@ -111,13 +111,21 @@ def _better(where: str, rows: list[Row], lacking: str) -> Point:
 
 
 def _rough(where: str, rows: list[Row]) -> Point:
+    """The largest alpha against the roughest of the others, by seed."""
     steps = {alpha_of(row): over_epochs.roughness(row, METRICS["cross_entropy"]) for row in rows}
-    said = ", ".join(f"{step:.3f} at {alpha:g}" for alpha, step in steps.items())
-    last = steps.pop(plan.ALPHAS[-1])
+    means = {alpha: float(np.mean(list(one.values()))) for alpha, one in steps.items() if one}
+    said = ", ".join(f"{step:.3f} at {alpha:g}" for alpha, step in means.items())
+    claim = f"{where}: the largest alpha is the least stable"
+    last = plan.ALPHAS[-1]
+    others = {alpha: mean for alpha, mean in means.items() if alpha != last}
+    if last not in means or not others:
+        return Point(claim, "unclear", f"Too few runs have steps to compare: {said or 'none'}.")
+    lead = paired_difference(steps[last], steps[max(others, key=lambda alpha: others[alpha])])
     return Point(
-        f"{where}: the largest alpha is the least stable",
-        "holds" if last > max(steps.values()) else "does not hold",
-        f"Mean step of the validation cross-entropy in the second half: {said}.",
+        claim,
+        _above(lead),
+        f"Mean step of the validation cross-entropy in the second half: {said}; the largest alpha "
+        f"less the roughest other: {lead.words}.",
     )
 
 

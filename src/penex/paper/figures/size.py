@@ -5,7 +5,7 @@ from penex.paper import plan
 from penex.paper.figures.picture import Picture, Point, Shown, Source, Verdict
 from penex.report.figures import train_size
 from penex.report.results import Results, Row
-from penex.report.statistics import Interval, paired_difference
+from penex.report.statistics import FEWEST, Interval, paired_difference
 
 
 def leads(results: Results) -> dict[int, Interval]:
@@ -32,7 +32,9 @@ def points(results: Results) -> list[Point]:
         return [Point(claim, "not trained", f"Accuracy of PENEX less CE: {said or 'none'}.")]
     few, many = found[min(found)], found[max(found)]
     verdict: Verdict = "unclear"
-    if few.low > many.high:
+    if min(few.pairs, many.pairs) < FEWEST:
+        pass
+    elif few.low > many.high:
         verdict = "holds"
     elif few.high < many.low:
         verdict = "does not hold"
