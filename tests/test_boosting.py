@@ -29,7 +29,7 @@ LEARNERS = {
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_is_the_papers_algorithm_round_by_round(data: str, learner: str) -> None:
+def test_alg_2_samme_round_by_round(data: str, learner: str) -> None:
     """Each round on the weights that the rounds before it leave, computed by hand."""
     x, y = DATA[data]
     model = SAMMEClassifier(LEARNERS[learner], n_estimators=8, random_state=0).fit(x, y)

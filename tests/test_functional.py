@@ -166,7 +166,9 @@ def test_at_the_optimal_penalty_no_common_shift_helps(
 
 
 @given(seed=st.integers(0, 999), alpha=positive, factor=st.floats(1e-3, 1e3))
-def test_optimal_penalty_minimises_the_bound(seed: int, alpha: float, factor: float) -> None:
+def test_prop_2_2_the_optimal_penalty_minimises_the_bound(
+    seed: int, alpha: float, factor: float
+) -> None:
     logits, target = batch(seed, soft=True)
     ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
     best = F.optimal_penalty(ex, se, alpha, eps=0.0)
@@ -178,7 +180,7 @@ def test_optimal_penalty_minimises_the_bound(seed: int, alpha: float, factor: fl
 
 
 @given(seed=st.integers(0, 999), alpha=positive | st.sampled_from([-0.7, -0.3, 0.1, 1.0]), rho=rhos)
-def test_population_minimiser_recovers_the_distribution(
+def test_prop_2_1_the_population_minimiser_recovers_the_distribution(
     seed: int, alpha: float, rho: float
 ) -> None:
     """Newton's method on the conditional risk, whose Hessian is diagonal.
@@ -204,7 +206,7 @@ def test_population_minimiser_recovers_the_distribution(
 
 @pytest.mark.parametrize("alpha", NEGATIVE)
 @pytest.mark.parametrize("rho", [1e-3, 1.0, 50.0])
-def test_each_logit_has_one_stationary_point(alpha: float, rho: float) -> None:
+def test_prop_2_1_below_0_each_logit_has_one_stationary_point(alpha: float, rho: float) -> None:
     """Its slope, of a share p of the targets, is below 0 before and above 0 after: a minimum.
 
     So the minimiser is unique, though the loss is not convex. Beyond the limit it rises on.

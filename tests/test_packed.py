@@ -166,10 +166,11 @@ def test_the_zero_sum_head_and_arguments_are_packed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["grouped", "stacked"])
 def test_batch_norm_has_its_own_statistics(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ResNet-18, in either form that images have: logits and running statistics."""
+    """ResNet-18 under its task's SGD, in either form that images have."""
     task = replace(DIGITS, model="resnet18", build=find("resnet18"))
+    sgd = {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 5e-4, "clip": 5.0}
     some = [
-        replace(planned(loss, k, 24, dtype="float64", batch_size=12), task=task)
+        replace(planned(loss, k, 24, dtype="float64", batch_size=12, **sgd), task=task)
         for k, loss in enumerate(("ce", "penex"))
     ]
     made, data = learners(some)

@@ -190,6 +190,9 @@ def test_every_form_of_the_table_from_tiny_files(
                 ("floor", plan.TABLE1),
                 ("alpha", ("cifar100",)),
                 ("gap", plan.TABLE1[:3]),
+                ("ablations", ("cifar10",)),
+                ("sensitivity", ("cifar10", "cifar100")),
+                ("size", ("cifar10",)),
             )
         ),
     ],
@@ -200,11 +203,52 @@ def test_every_sweep_from_tiny_files(
     cli.main(["reproduce", name, "--smoke", "--task", *tasks])
     said = capsys.readouterr()
     for sweep in (one for one in plan.sweeps()[name] if one.task in tasks):
-        runs = 2 * len(sweep.losses)
+        runs = 2 * len(sweep.losses) * (2 if sweep.train_sizes else 1)
         assert f"{sweep.task}: {runs} of {runs} runs to train" in said.err
         assert f"{sweep.title}\n" in said.out
         assert ("the authors' curve" in said.out) == (name == "floor")
     assert f"What it wrote is gone: {name}.md." in said.out
+
+
+def test_what_the_new_sweeps_train() -> None:
+    """Against the paper's words: alphas, ablations at alpha 1 / (K - 1), sizes."""
+    every = plan.sweeps()
+    for sweep, task in zip(every["sensitivity"], ("cifar10", "cifar100"), strict=True):
+        runs = plan.plan_sweep(sweep, 1).runs
+        assert sweep.task == task
+        found = {(run.loss.resolved["alpha"], run.loss.resolved["rho"]) for run in runs}
+        alphas = (1e-5, 0.2, 0.4, 0.8, 1.6, 3.2)
+        assert found == {(alpha, rho) for alpha in alphas for rho in (None, 1e-6)}
+    (ablations,) = every["ablations"]
+    penex, *others = [run.loss for run in plan.plan_sweep(ablations, 1).runs]
+    assert (penex.name, penex.resolved["alpha"], penex.resolved["rho"]) == ("penex", 0.1, None)
+    assert {loss.name for loss in others} == {
+        "ex", "conex_penalty", "conex_lagrangian", "conex_hard"
+    }  # fmt: skip
+    assert {loss.resolved["alpha"] for loss in others} == {None}  # 1 / (K - 1)
+    (size,) = every["size"]
+    runs = plan.plan_sweep(size, 1).runs
+    assert {run.train_size for run in runs} == {500, 2_000, 10_000, 40_000}
+    assert len(runs) == 4 * 6
+
+
+def test_a_version_is_held_against_the_first_of_its_own_size() -> None:
+    rows = []
+    for size, first in ((500, 0.4), (2000, 0.6)):
+        for label, more in (("ce", 0.0), ("penex", 0.05)):
+            made = results.Row(label, label, label, size)
+            for seed in range(2):
+                value = first + more + 0.001 * seed
+                test = {"accuracy": value, "cross_entropy": 1.0, "brier": 0.5, "ece": 0.1}
+                made.done[seed] = {"status": "completed", "test": test}
+            rows.append(made)
+    rows.append(results.Row("focal", "focal loss", "focal", 500))
+    found = results.Results(Path(), "cifar10", "", rows)
+    sweep = plan.sweeps()["size"][0]
+    _, *lines = sweeps.lines(sweep, found)
+    assert [line[0] for line in lines] == ["500: ce", "500: penex", "2,000: ce", "2,000: penex"]
+    assert [line[6][:6] for line in lines] == ["", "+0.050", "", "+0.050"]
+    assert sweeps.notes(sweep, found) == ["Not trained: 500: focal loss."]
 
 
 def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> None:

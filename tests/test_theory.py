@@ -36,7 +36,7 @@ def test_margins_by_hand() -> None:
 
 
 @given(seed=st.integers(0, 10**6), scale=scales, alpha=alphas, rho=rhos, gamma=gammas)
-def test_tail_below_sharp_form_below_bound(
+def test_thm_2_1_the_tail_is_below_the_sharp_form_below_the_bound(
     seed: int, scale: float, alpha: float, rho: float, gamma: float
 ) -> None:
     logits, target = sample(seed, scale)
@@ -48,7 +48,9 @@ def test_tail_below_sharp_form_below_bound(
 
 
 @given(seed=st.integers(0, 10**6), alpha=alphas, rho=rhos, gamma=gammas)
-def test_bound_is_the_loss_rescaled(seed: int, alpha: float, rho: float, gamma: float) -> None:
+def test_thm_2_1_the_bound_is_the_loss_rescaled(
+    seed: int, alpha: float, rho: float, gamma: float
+) -> None:
     logits, target = sample(seed)
     b = alpha / (1 + alpha)
     expected = math.exp(b * gamma) * rho**-b * F.penex(logits, target, alpha, rho)
@@ -58,7 +60,7 @@ def test_bound_is_the_loss_rescaled(seed: int, alpha: float, rho: float, gamma: 
 
 
 @given(seed=st.integers(0, 10**6), alpha=alphas, factor=st.floats(0.01, 100))
-def test_optimal_rho_is_optimal(seed: int, alpha: float, factor: float) -> None:
+def test_prop_2_2_optimal_rho_is_optimal(seed: int, alpha: float, factor: float) -> None:
     logits, target = sample(seed)
     best = theory.optimal_rho(logits, target, alpha).item()
     ex, se = F.exponential(logits, target, alpha).mean(), F.sum_exp(logits).mean()
@@ -69,6 +71,92 @@ def test_optimal_rho_is_optimal(seed: int, alpha: float, factor: float) -> None:
     b = alpha / (1 + alpha)
     sharp = theory.sharp_margin_tail_bound(logits, target, 1.0, alpha)
     torch.testing.assert_close(sharp, at_best * b**b * (1 - b) ** (1 - b))
+
+
+@given(seed=st.integers(0, 10**6), scale=scales, alpha=alphas, rho=rhos, gamma=st.floats(0.0, 10.0))
+def test_thm_2_1_the_bound_is_never_below_one(
+    seed: int, scale: float, alpha: float, rho: float, gamma: float
+) -> None:
+    """The own logit is in SE: by Hölder EX^(1-b) SE^b >= E[(SE / e^(f_y))^b] >= 1.
+
+    True as the theorem is, for gamma > 0 it never bounds the share by less than 1, not even where
+    no margin is small. What falls with the loss is its distance from e^(b gamma).
+    """
+    logits, target = sample(seed, scale)
+    b = alpha / (1 + alpha)
+    least = math.exp(b * gamma)
+    assert theory.sharp_margin_tail_bound(logits, target, gamma, alpha) >= least * (1 - 1e-9)
+    assert theory.margin_tail_bound(logits, target, gamma, alpha, rho) >= least * (1 - 1e-9)
+    good = torch.zeros(6, 3, dtype=torch.float64)
+    good[:, 0] = 30.0  # every margin is 30
+    near = theory.sharp_margin_tail_bound(good, torch.zeros(6).long(), gamma, alpha).item()
+    assert near == pytest.approx(least, rel=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), alpha=alphas, rho=rhos)
+def test_prop_2_1_the_minimiser_is_unique(seed: int, alpha: float, rho: float) -> None:
+    """The conditional risk is strictly convex: above its tangent plane at the known minimiser."""
+    other, _ = sample(seed, 3.0)
+    p = other.softmax(1)
+    least = (p.log() + math.log(alpha / rho)) / (1 + alpha)
+
+    def risk(f: Tensor) -> Tensor:
+        return (p * torch.exp(-alpha * f)).sum(1) + rho * f.exp().sum(1)
+
+    best = risk(least)
+    torch.testing.assert_close(F.penex(least, p, alpha, rho), best.mean())
+    step = torch.randn(p.shape, generator=torch.Generator().manual_seed(seed)).double()
+    for size in (1e-2, 1.0):
+        assert (risk(least + size * step) > best).all()
+        assert (risk(least - size * step) > best).all()
+
+
+@given(seed=st.integers(0, 10**6), alpha=alphas, rho=rhos)
+def test_cor_2_1_fisher_consistency(seed: int, alpha: float, rho: float) -> None:
+    """What the minimiser names is what is most probable; found by descent, not by the formula."""
+    p = sample(seed, 2.0, n=8)[0].softmax(1)
+    f = torch.zeros_like(p)
+    for _ in range(400):  # Newton's method; the Hessian is diagonal and positive
+        slope = rho * f.exp() - alpha * p * torch.exp(-alpha * f)
+        curvature = rho * f.exp() + alpha**2 * p * torch.exp(-alpha * f)
+        f = f - (slope / curvature).clamp(-1, 1)
+    torch.testing.assert_close(F.probabilities(f, alpha), p)
+    assert torch.equal(f.argmax(1), p.argmax(1))
+
+
+@given(seed=st.integers(0, 10**6), alpha=alphas)
+def test_prop_2_2_the_bound_falls_to_rho_and_rises_after(seed: int, alpha: float) -> None:
+    """One minimum, and convex in log rho; the paper's "convex in rho" is not so far out."""
+    logits, target = sample(seed)
+    best = theory.optimal_rho(logits, target, alpha).item()
+    grid = best * np.geomspace(1e-3, 1e3, 61)
+    bound = [theory.margin_tail_bound(logits, target, 1.0, alpha, rho).item() for rho in grid]
+    assert int(np.argmin(bound)) == 30
+    assert (np.diff(bound)[:30] < 0).all()
+    assert (np.diff(bound)[30:] > 0).all()
+    assert (np.diff(bound, 2) > 0).all()  # evenly spaced in log rho
+    far = best * np.linspace(1e4, 2e4, 5)
+    late = [theory.margin_tail_bound(logits, target, 1.0, alpha, rho).item() for rho in far]
+    assert (np.diff(late, 2) < 0).all()  # it grows as rho^(1 - b)
+
+
+@given(seed=st.integers(0, 10**6), alpha=alphas, rademacher=st.floats(1e-3, 1.0))
+def test_cor_2_2_a_smaller_loss_moves_gamma_up_and_the_capacity_down(
+    seed: int, alpha: float, rademacher: float
+) -> None:
+    """As the paper reads its bound: worse and better logits, each at its own rho*."""
+    logits, target = sample(seed)
+    better = logits + 2.0 * torch.nn.functional.one_hot(target, 4)
+    found = []
+    for f in (logits, better):
+        rho = theory.optimal_rho(f, target, alpha).item()
+        bound = theory.margin_tail_bound(f, target, 0.0, alpha, rho).item()
+        gamma = theory.optimal_gamma(f, target, alpha, rho, rademacher=rademacher).item()
+        found.append((bound, gamma))
+    (worse, small), (low, large) = found
+    assert low < worse
+    assert small < large
+    assert 4 * 4 / large * rademacher < 4 * 4 / small * rademacher
 
 
 def test_sharp_form_ignores_a_common_shift() -> None:
@@ -88,7 +176,7 @@ def test_bounds_of_huge_logits_are_numbers() -> None:
     seed=st.integers(0, 10**6), alpha=alphas, rho=rhos, rademacher=st.floats(1e-4, 10.0),
     factor=st.floats(0.2, 5.0),
 )  # fmt: skip
-def test_optimal_gamma_is_optimal(
+def test_cor_2_2_optimal_gamma_is_optimal(
     seed: int, alpha: float, rho: float, rademacher: float, factor: float
 ) -> None:
     logits, target = sample(seed)
@@ -103,7 +191,7 @@ def test_optimal_gamma_is_optimal(
     assert bound(best) <= bound(best * factor) * (1 + 1e-9)
 
 
-def test_generalization_bound_is_the_sum_of_its_parts() -> None:
+def test_cor_2_2_the_generalization_bound_is_the_sum_of_its_parts() -> None:
     logits, target = sample(2)
     bound = theory.generalization_bound(
         logits, target, 0.5, 0.2, 0.1, rademacher=0.03, delta=0.1
@@ -114,7 +202,7 @@ def test_generalization_bound_is_the_sum_of_its_parts() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.1, 0.3])
-def test_adaboosts_own_bound_holds_for_its_margins(gamma: float) -> None:
+def test_thm_c_1_adaboosts_own_bound_holds_for_its_margins(gamma: float) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 5))
     y = (x.sum(1) + rng.normal(size=300) > 0).astype(int)
@@ -171,7 +259,7 @@ def test_optimal_gamma_of_huge_logits_is_a_number() -> None:
 
 
 @pytest.mark.parametrize("positive", [False, True])
-def test_a_small_gradient_step_is_a_weak_learner(positive: bool) -> None:
+def test_prop_a_1_a_small_gradient_step_is_a_weak_learner(positive: bool) -> None:
     """Proposition A.1 for a linear model, with the multiplier that makes it true.
 
     The unit step that lowers EX most without raising SE tends to -(grad EX + rho_bar grad SE),

@@ -4,6 +4,10 @@ With f the logits, y the target, b = alpha / (1 + alpha), EX and SE the means ov
 
     P(m <= gamma) <= e^(b gamma) EX^(1 - b) SE^b <= e^(b gamma) rho^(-b) (EX + rho SE).
 
+The target's own logit is part of SE, so EX^(1 - b) SE^b >= E[(SE / e^(f_y))^b] >= 1: for gamma
+above 0 no form of the bound is ever below e^(b gamma) > 1. It says which way is better, not how
+good one is.
+
 All of it is for alpha above 0. Below 0, b is negative, and Chernoff's inequality has nothing to say
 of small margins: exp(-alpha f_y) then grows with the margin, and a mean of it bounds none from
 below. What is left for both signs is in `penex.functional`: the minimiser, and that rho* is the
@@ -106,8 +110,8 @@ def generalization_bound(
     e^(b gamma) rho^(-b) (EX + rho SE) + (4 K / gamma) R + sqrt(log(1 / delta) / (2 n)):
     Mohri et al.'s Theorem 9.2 bounds the error by the share of margins up to gamma, plus the
     last two terms, for a gamma fixed beforehand; `margin_tail_bound` bounds that share.
-    R is the Rademacher complexity of the function class, which the caller must know. Above 1 the
-    bound says nothing, and for networks it usually is.
+    R is the Rademacher complexity of the function class, which the caller must know. The first
+    term alone is above 1, so of the error itself the bound says nothing.
 
     Args:
         logits: f on the training set, of shape (N, C).

@@ -19,7 +19,20 @@ _Tasks = Annotated[tuple[str, ...], hinted("TASK [TASK ...]", "(default: all)")]
 
 def reproduce(
     what: Annotated[
-        Literal["table1", "fair", "floor", "rho", "alpha", "gap", "tuned", "runtime"],
+        Literal[
+            "table1",
+            "fair",
+            "floor",
+            "rho",
+            "alpha",
+            "gap",
+            "ablations",
+            "sensitivity",
+            "size",
+            "tuned",
+            "figures",
+            "runtime",
+        ],
         tyro.conf.Positional,
     ],
     /,
@@ -32,6 +45,7 @@ def reproduce(
     smoke: bool = False,
     epochs: Size = None,
     trial_epochs: Annotated[int | None, hinted("N", "(default: as the runs)")] = None,
+    only: Annotated[tuple[str, ...], hinted("FIGURE [FIGURE ...]", "(default: all)")] = (),
     train_size: Size = None,
     noise_kind: Annotated[Kind | None, task_default(choice(Kind))] = None,
     data: Annotated[Path | None, hinted("DIR", "(default: PENEX_DATA, or ./data)")] = None,
@@ -48,12 +62,16 @@ def reproduce(
     each and compares them at their best, with clean and with wrong labels. floor holds rho of PENEX
     at 1e-3 to 1e-8 on each task, beside Algorithm 1 and the numbers that the paper prints. rho
     varies the average and the bounds of rho on CIFAR-10, alpha the sensitivity on CIFAR-100, gap
-    what its authors' code has besides. tuned puts the values of our own studies (penex tune) beside
-    the authors'. runtime is `penex bench` with its defaults. All but runtime also run as `python -m
-    penex.paper`, which needs torch, numpy, Pillow and safetensors alone.
+    what its authors' code has besides. ablations trains the exponential loss without PENEX's
+    penalty, sensitivity PENEX with alpha up to 3.2, size CIFAR-10's losses on 500 to 40,000 images.
+    tuned puts the values of our own studies (penex tune) beside the authors'. figures draws the
+    paper's figures from the records in OUT, those that need none by training small models for two
+    minutes, and a page that judges their captions. runtime is `penex bench` with its defaults. All
+    but figures and runtime also run as `python -m penex.paper`, which needs torch, numpy, Pillow
+    and safetensors alone.
 
     Args:
-        what: table1, fair, floor, rho, alpha, gap, tuned or runtime.
+        what: table1, fair, a sweep (floor to tuned), figures or runtime.
         task: which of its tasks.
         losses: other losses for table1 or fair, such as all that a GPU can train at once.
         seeds: how many; the paper has one.
@@ -63,6 +81,8 @@ def reproduce(
         smoke: try all of it in two minutes, on tiny files of noise in the official formats.
         epochs: passes over the training data.
         trial_epochs: of fair: passes in a trial, if these are to be shorter.
+        only: which figures: adaboost, margins, shape, curves_cifar100, ablations, curves,
+            sensitivity or size.
         train_size: how many training examples.
         noise_kind: of cifar10_noisy: flip as the paper has it, resample as its authors' code.
         data: the folder with the official files.
@@ -74,7 +94,9 @@ def reproduce(
     """
     from penex.cli import progress
 
-    if what != "runtime":
+    if only and what != "figures":
+        raise LabError(f"--only is for figures; this is {what}.")
+    if what not in ("figures", "runtime"):
         carry_out(
             Request(
                 what,
@@ -102,8 +124,25 @@ def reproduce(
         return
     unused = (task, losses, tuned, authors, read_only, epochs, trial_epochs, train_size)
     elsewhere = (noise_kind, data, slim)
-    if seeds != SEEDS or any(one not in ((), False, None) for one in (*unused, *elsewhere)):
+    if any(one not in ((), False, None) for one in (*unused, *elsewhere)):
+        takes = "--only, --seeds and --out" if what == "figures" else "--device, --out and --smoke"
+        raise LabError(f"penex reproduce {what} takes {takes} only.")
+    if what == "figures":
+        _figures(only, seeds, out, smoke)
+        return
+    if seeds != SEEDS:
         raise LabError("penex reproduce runtime takes --device, --out and --smoke only.")
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) if smoke else out / "bench"
         bench(device=device, out=place, seconds=0.02 if smoke else 1.0)
+
+
+def _figures(only: tuple[str, ...], seeds: int, out: Path, smoke: bool) -> None:
+    """Draw the figures, and say where they are."""
+    from penex.paper import figures
+    from penex.paper.figures.picture import Source
+
+    if smoke:
+        raise LabError("penex reproduce figures takes --only, --seeds and --out only.")
+    written = figures.write(Source(out, seeds), only, given.command_line())
+    print(f"\nIn {written[-1].parent}: {', '.join(path.name for path in written)}.")

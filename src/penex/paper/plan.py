@@ -32,6 +32,7 @@ class Sweep:
         printed: what the paper prints of it, by metric; empty if it prints nothing.
         curve: the cross-entropy of the validation set that the authors drew, by epoch.
         suspect: the version that may be the printed one; one of `losses`.
+        train_sizes: how many training images, if several are asked about; none for the task's own.
     """
 
     task: str
@@ -44,6 +45,7 @@ class Sweep:
     printed: Mapping[str, float] = field(default_factory=dict)
     curve: Mapping[int, float] = field(default_factory=dict)
     suspect: str = ""
+    train_sizes: tuple[int, ...] = ()
 
 
 FLOOR = 1e-6  # of rho, in the paper's experiments
@@ -72,13 +74,58 @@ _ALPHA = Sweep(
     "The paper tunes alpha and no other number: how much hangs on it?",
     tuple(f"penex:alpha={alpha}" for alpha in (0.085, 1e-5, 0.01, 0.03, 0.2, 0.4)),
 )
+ALPHAS = (1e-5, 0.2, 0.4, 0.8, 1.6, 3.2)  # of the figure on sensitivity
+SIZES = (500, 2_000, 10_000, 40_000)
+_ABLATIONS = Sweep(
+    "cifar10",
+    "The exponential loss without PENEX's penalty: CIFAR-10",
+    "Does the exponential loss need this penalty? EX alone has none, CONEX keeps the sum of the "
+    "logits at 0: built into the model, by a squared penalty, or by an augmented Lagrangian; alpha "
+    "is 1 / (K - 1) there, and the other numbers are the authors'.",
+    ("penex:alpha=0.1", "conex_lagrangian", "conex_penalty", "conex_hard", "ex"),
+)
 
 
 def sweeps() -> dict[str, tuple[Sweep, ...]]:
     """The sweeps by name, one for each of their tasks."""
     code = "penex:alpha=0.085,order=listing", "penex:alpha=0.085,rho_min=1e-10"
-    gap = _gap("cifar100", *code), _gap("cifar10"), _gap("cifar10_noisy")
-    return {"floor": tuple(map(_floor, TABLE1)), "rho": (_RHO,), "alpha": (_ALPHA,), "gap": gap}
+    return {
+        "floor": tuple(map(_floor, TABLE1)),
+        "rho": (_RHO,),
+        "alpha": (_ALPHA,),
+        "gap": (_gap("cifar100", *code), _gap("cifar10"), _gap("cifar10_noisy")),
+        "ablations": (_ABLATIONS,),
+        "sensitivity": (_sensitivity("cifar10"), _sensitivity("cifar100")),
+        "size": (_size("cifar10"),),
+    }
+
+
+def _sensitivity(name: str) -> Sweep:
+    """PENEX with each alpha of the paper's figure, with rho estimated and with rho at its floor."""
+    each = [{"alpha": alpha} for alpha in ALPHAS]
+    held = [{**one, "rho": FLOOR} for one in each]
+    return Sweep(
+        name,
+        f"Small and large alpha: {find(name).title}",
+        "The paper finds that a larger alpha is slower at first, often better at the end, and less "
+        "stable if it is very large. Is that so with rho as Algorithm 1 estimates it, and with rho "
+        "at its floor?",
+        tuple(str(LossSpec("penex", {**one})) for one in (*each, *held)),
+    )
+
+
+def _size(name: str) -> Sweep:
+    """The table's losses at several training sizes, and PENEX with rho at its floor."""
+    five = tuple(str(LossSpec(loss, {**authors_of(name).get(loss, {})})) for loss in FIVE)
+    alpha = authors_of(name)["penex"]["alpha"]
+    return Sweep(
+        name,
+        f"Few and many training images: {find(name).title}",
+        "The paper concludes that PENEX is of advantage with little data only: is its lead over "
+        "cross-entropy larger with fewer training images?",
+        (*five, str(LossSpec("penex", {"alpha": alpha, "rho": FLOOR}))),
+        train_sizes=SIZES,
+    )
 
 
 def _floor(name: str) -> Sweep:
@@ -192,7 +239,8 @@ def studied(name: str, studies: Path) -> Sweep | None:
 
 def plan_sweep(sweep: Sweep, seeds: int) -> Comparison:
     """A sweep as a comparison."""
-    return Comparison(find(sweep.task), sweep.losses, seeds, sources=sweep.sources)
+    task, sizes = find(sweep.task), sweep.train_sizes
+    return Comparison(task, sweep.losses, seeds, sizes, sources=sweep.sources)
 
 
 def missing(comparison: Comparison, out: Path) -> list[Run]:

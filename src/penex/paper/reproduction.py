@@ -22,7 +22,8 @@ from penex.paper.standins import write_people, write_stand_ins
 from penex.report import results
 from penex.report.results import Results
 
-WHAT = ("table1", "fair", "floor", "rho", "alpha", "gap", "tuned")
+SWEEPS = ("floor", "rho", "alpha", "gap", "ablations", "sensitivity", "size", "tuned")
+WHAT = ("table1", "fair", *SWEEPS)
 SEEDS = 5
 _SMOKE_SIZES = {"cifar100": 100, "cifar100n": 100}  # one of each class; others train on forty
 
@@ -171,12 +172,14 @@ def _varied(request: Request, comparison: Comparison) -> Comparison:
             raise LabError(f"--noise-kind is for --task cifar10_noisy; {task.name} has no noise.")
         noise = replace(task.label_noise, kind=request.noise_kind)
         treatment = replace(treatment, label_noise=noise)
-    size = _size(request, task.name)
+    sizes, size = comparison.train_sizes, _size(request, task.name)
+    if size is not None:
+        sizes = (size // 2, size) if request.smoke and sizes else (size,)
     return replace(
         comparison,
         task=task,
         losses=request.losses or comparison.losses,
-        train_sizes=() if size is None else (size,),
+        train_sizes=sizes,
         changes={} if request.epochs is None else {"epochs": request.epochs},
         treatment=treatment,
     )
@@ -232,7 +235,7 @@ def _table1(request: Request, found: list[Results]) -> str:
 
 
 def _all_swept(request: Request, tasks: set[str]) -> Iterator[tuple[Sweep, Results]]:
-    """What there is of every sweep on some tasks: records of more than the first version."""
+    """Every sweep on some tasks whose versions all have records: a part would be no answer."""
     planned = [
         (name, one) for name, every in plan.sweeps().items() for one in every if one.task in tasks
     ]
@@ -244,5 +247,5 @@ def _all_swept(request: Request, tasks: set[str]) -> Iterator[tuple[Sweep, Resul
     for name, sweep in planned:
         comparison = plan.plan_sweep(sweep, request.seeds)
         one = results.load(request.out / sweep.task, listing_for(request, comparison, name))
-        if sum(bool(row.done) for row in one.rows) > 1:
+        if all(row.done for row in one.rows):
             yield sweep, one

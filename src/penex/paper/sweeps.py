@@ -44,9 +44,10 @@ def lines(sweep: Sweep, results: Results) -> list[list[str]]:
     less = [f"{metric.title}, less {whose}" for metric in _SHOWN[:2]]
     table = [["version", "seeds", *(metric.title for metric in _SHOWN), *less, "verdict"]]
     for row in results.rows:
-        base = next(one for one in results.rows if one.loss == row.loss or not sweep.authors_first)
+        same = results.at(row.train_size)
+        base = next(one for one in same if one.loss == row.loss or not sweep.authors_first)
         if row.done or row is base:
-            table.append(_line(row, base))
+            table.append(_line(row, base, sized=len(results.train_sizes) > 1))
     if sweep.printed:
         table.append(_printed(sweep.printed))
     return table
@@ -58,15 +59,20 @@ def _printed(paper: Mapping[str, float]) -> list[str]:
     return ["the paper prints", "1", *cells, "", "", ""]
 
 
-def _line(row: Row, base: Row) -> list[str]:
+def _line(row: Row, base: Row, *, sized: bool) -> list[str]:
     seeds = len(row.values("accuracy"))
-    cells = [tables.name(row), str(seeds), *(tables.cell(row, metric) for metric in _SHOWN)]
+    cells = [_name(row, sized), str(seeds), *(tables.cell(row, metric) for metric in _SHOWN)]
     shared = [seed for seed in row.done if seed in base.done]
     if row is base or not shared:
         return [*cells, "", "", ""]
     less = [paired_difference(row.values(m.name), base.values(m.name)) for m in _SHOWN[:2]]
     same = all(row.done[seed].get("test") == base.done[seed].get("test") for seed in shared)
     return [*cells, *(one.words for one in less), "the same" if same else verdict(less[0])]
+
+
+def _name(row: Row, sized: bool) -> str:
+    """A version, with its training size where there are several."""
+    return f"{row.train_size:,}: {tables.name(row)}" if sized else tables.name(row)
 
 
 def judgement(sweep: Sweep, results: Results) -> str:
@@ -88,9 +94,11 @@ def notes(sweep: Sweep, results: Results) -> list[str]:
     said = [judged] if (judged := judgement(sweep, results)) else []
     said += floor.sentences(sweep, results)
     said += [" ".join(sources)] if (sources := words.origins(results)) else []
-    missing = [row.title for row in results.rows if not row.done]
+    sized = len(results.train_sizes) > 1
+    missing = [row for row in results.rows if not row.done]
     if missing:
-        said.append(f"Not trained: {', '.join(missing)}.")
+        names = (f"{row.train_size:,}: {row.title}" if sized else row.title for row in missing)
+        said.append(f"Not trained: {', '.join(names)}.")
     if len({files.dumps(_checksums(record)) for record in results.records()}) > 1:
         said.append(
             "Not all rows were trained on files with the same checksums: where their order "

@@ -20,8 +20,9 @@ class Line(NamedTuple):
 
     Attributes:
         points: from left to right.
-        ink: the name of a loss, or one of `PLAIN`.
-        kind: ``mean``, ``seed``, ``guide`` or ``bound``: how strong it is.
+        ink: the name of a loss, one of `PLAIN`, or for figures a colour as #RRGGBB.
+        kind: ``mean``, ``seed``, ``guide`` or ``bound``, or for figures ``subject``: how strong it
+            is.
         dash: 0 is solid; up to 3 tell lines of one ink apart.
         name: what it shows, for legends and pointers; empty for lines that need no name.
     """

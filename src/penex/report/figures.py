@@ -15,9 +15,14 @@ from penex.report.results import Results
 
 _GREY = "#7F7F7F"
 _DASHES = ("-", "--", ":", "-.")
-_WIDTHS = {"mean": 1.3, "seed": 0.4, "guide": 0.8, "bound": 0.8}
+_WIDTHS = {"subject": 2.2, "mean": 1.3, "seed": 0.4, "guide": 0.8, "bound": 0.8}
 _NAMES = {"curves", "summary", "train_size"}
 _KINDS = ("png", "svg")
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "png": {"dpi": 150},
+    "svg": {"metadata": {"Date": None}},
+    "pdf": {"metadata": {"CreationDate": None}},
+}
 
 Figure = Any  # matplotlib is imported when a figure is drawn
 
@@ -36,15 +41,16 @@ def write_all(results: Results, folder: Path) -> list[Path]:
     return [path for name, draw in drawings.items() for path in drawn(folder, name, draw)]
 
 
-def drawn(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
-    """Draw a figure in our style and write it as PNG and SVG; the files."""
+def drawn(
+    folder: Path, name: str, draw: Callable[[], Figure], kinds: Sequence[str] = _KINDS
+) -> list[Path]:
+    """Draw a figure in our style and write it in some forms, of png, svg and pdf; the files."""
     written = []
     with _style():
         figure = draw()
-        for kind in _KINDS:
+        for kind in kinds:
             buffer = io.BytesIO()
-            options = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 150}
-            figure.savefig(buffer, format=kind, **options)
+            figure.savefig(buffer, format=kind, **_OPTIONS[kind])
             path = folder / f"{name}.{kind}"
             files.write(path, buffer.getvalue())
             written.append(path)
@@ -65,7 +71,9 @@ def _style() -> Any:
 def draw(axis: Any, panel: Panel) -> None:
     """Draw a panel into a part of a figure."""
     for mark in panel.marks:
-        ink = _GREY if mark.ink in PLAIN else registry.colour(mark.ink)
+        ink = mark.ink
+        if not ink.startswith("#"):
+            ink = _GREY if ink in PLAIN else registry.colour(ink)
         if isinstance(mark, Line):
             style = {"lw": _WIDTHS[mark.kind], "ls": _DASHES[mark.dash]}
             alpha = 0.35 if mark.kind == "seed" else 1.0
@@ -90,7 +98,7 @@ def draw(axis: Any, panel: Panel) -> None:
         axis.tick_params(axis="y", which="both", left=False, right=False)
 
 
-def _grid(lines: Sequence[Sequence[tuple[str, Panel | None]]], wide: float, high: float) -> Figure:
+def grid(lines: Sequence[Sequence[tuple[str, Panel | None]]], wide: float, high: float) -> Figure:
     """A figure of panels with titles, and one legend for the names of their lines."""
     from matplotlib.figure import Figure as Canvas
 
@@ -115,7 +123,7 @@ def _by_size_and_metric(
     results: Results, panels: dict[tuple[int, str], Panel], wide: float, high: float
 ) -> Figure:
     several = len(results.train_sizes) > 1
-    return _grid(
+    return grid(
         [
             [
                 (
@@ -154,7 +162,7 @@ def train_size(results: Results) -> Figure:
     """Test metrics against the number of training examples, mean ± standard deviation."""
     found = series.of(results).by_size
     shown = [(m.title, found.get(m.name)) for m in METRICS.values() if m.drawn]
-    figure = _grid([shown], 2.6, 2.4)
+    figure = grid([shown], 2.6, 2.4)
     figure.suptitle(
         f"{results.task}: test set by training size, mean ± standard deviation over seeds"
     )

@@ -84,6 +84,8 @@ _MODULES = {
     "cifar10n_random1": ("penex.lab.tasks.cifar_n", "RANDOM1"),
     "cifar10n_worse": ("penex.lab.tasks.cifar_n", "WORSE"),
     "cifar100n": ("penex.lab.tasks.cifar_n", "HUNDRED"),
+    "cifar10_resnet18": ("penex.lab.tasks.resnet18", "TEN"),
+    "cifar100_resnet18": ("penex.lab.tasks.resnet18", "HUNDRED"),
 }
 
 NAMES = tuple(_MODULES)

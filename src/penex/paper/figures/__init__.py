@@ -1,0 +1,86 @@
+"""The paper's figures: each a function of records or of fixed seeds, with its caption judged."""
+
+import base64
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import penex
+from penex.lab.ground import files
+from penex.lab.ground.errors import unknown
+from penex.paper.figures import ablations, boosting, curves, margins, sensitivity, shape, size
+from penex.paper.figures.picture import Picture, Shown, Source
+from penex.report.figures import drawn
+from penex.report.page import render, safe
+
+PICTURES: dict[str, Picture] = {
+    one.name: one
+    for one in (
+        boosting.PICTURE,
+        margins.PICTURE,
+        shape.PICTURE,
+        curves.ONE,
+        ablations.PICTURE,
+        curves.ALL,
+        sensitivity.PICTURE,
+        size.PICTURE,
+    )
+}
+KINDS = ("png", "svg", "pdf")
+PAGE = "figures.html"
+
+
+def write(
+    source: Source, names: Sequence[str], command: str, say: Callable[[str], None] = print
+) -> list[Path]:
+    """Draw figures into the folder `figures` of the records, and a page that shows them; the files.
+
+    Args:
+        source: where the records are.
+        names: of the figures; none for all.
+        command: how the user asked for it, for the page.
+        say: gets a line for each figure, and one for each point of its caption.
+    """
+    for name in names:
+        if name not in PICTURES:
+            raise unknown("figure", name, tuple(PICTURES))
+    folder = source.folder / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    written, shown = [], []
+    for picture in (PICTURES[name] for name in dict.fromkeys(names or PICTURES)):
+        made = picture.make(source)
+        if made is None:
+            missing = f"There are no records of it in {source.folder.name}: {picture.needs} trains."
+            say(f"{picture.name}: not drawn. {missing}")
+            shown.append({**_words(picture), "image": "", "missing": missing})
+            continue
+        found = drawn(folder, picture.name, made.draw, KINDS)
+        say(f"{picture.name}: {', '.join(path.name for path in found)}")
+        for point in made.points:
+            say(f"  {point.claim}: {point.verdict}. {point.found}")
+        written += found
+        shown.append({**_words(picture), **_drawn(made, found)})
+    context = {
+        "version": penex.__version__,
+        "title": "The paper's figures, and ours",
+        "asked": "Each figure of the paper made again, what its caption claims in our words, and "
+        "what became of it. Intervals are of 95 %, paired by seed.",
+        "pictures": shown,
+        "command": command,
+    }
+    page = folder / PAGE
+    files.write_text(page, render(PAGE, context, Path(__file__).parent))
+    return [*written, page]
+
+
+def _words(picture: Picture) -> dict[str, object]:
+    return {"name": picture.name, "title": picture.title, "claim": picture.claim}
+
+
+def _drawn(made: Shown, found: Sequence[Path]) -> dict[str, object]:
+    image = base64.b64encode(found[0].read_bytes()).decode()
+    return {
+        "image": safe(f"data:image/png;base64,{image}"),
+        "points": made.points,
+        "setup": made.setup,
+        "files": ", ".join(path.name for path in found),
+    }
