@@ -170,14 +170,14 @@ def test_outputs_that_are_not_finite_are_a_divergence(
 def test_a_test_set_that_breaks_the_model_is_a_divergence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penex.lab import training
     from penex.lab.engine.evaluation import logits_of as whole
+    from penex.lab.training import writing
 
     def broken(learner: Any, data: Any, part: Any) -> Any:
         logits = whole(learner, data, part)
         return logits / 0 if part is data.test else logits
 
-    monkeypatch.setattr(training, "logits_of", broken)
+    monkeypatch.setattr(writing, "logits_of", broken)
     run("train", "--loss", "ce", "--epochs", 1, "--train-size", 50, "--out", tmp_path)
     (done,) = (json.loads(p.read_text()) for p in tmp_path.rglob("done.json"))
     assert done["reason"] == "the outputs for the test set were not finite at step 1"

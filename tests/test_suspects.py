@@ -12,10 +12,11 @@ import torch
 
 from command_line import run, sentence
 from penex import cli
+from penex.cli import suggestion
 from penex.cli.parsing import call_of
 from penex.lab.data import Collection, Examples
 from penex.lab.records.folds import HeldOut
-from penex.report import suggestion, suspects
+from penex.report import suspects
 
 from pictures import write_class
 

@@ -110,7 +110,7 @@ def suggest(
     chosen = own.task(name, kept.out)
     found = _held_out(chosen, loss, folds, seed, device, pack, own, recipe, kept)
     if found is not None:
-        from penex.report import suggestion
+        from penex.cli import suggestion
 
         words = [*([name] if name else []), *words_of(own), *words_of(recipe), *words_of(kept)]
         print(suggestion.text(found, words))
