@@ -185,7 +185,10 @@ def test_every_change_to_how_a_run_ended_is_seen(copied: Path) -> None:
         assert seen or same or content["seal"] is None
 
 
-@pytest.mark.parametrize("name", ["comparison.json", "ce/*/seed-0/done.json", "ex/*/*-0/done.json"])
+LONG = pytest.param("ce/*/seed-0/done.json", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", ["comparison.json", LONG, "ex/*/*-0/done.json"])
 def test_no_wrong_value_breaks_a_report(copied: Path, name: str) -> None:
     """With a seal that fits, as whoever writes records with another tool would make one."""
     path = next(copied.glob(name))

@@ -69,9 +69,10 @@ def test_the_table_says_what_the_records_say() -> None:
 
 @pytest.mark.slow
 def test_all_of_it_on_stand_ins(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["reproduce", "fair", "--smoke"])
+    some = ["cifar10_noisy", "cifar10n_aggre", "cifar100n"]
+    cli.main(["reproduce", "fair", "--smoke", "--task", *some])
     said = capsys.readouterr().out
-    assert said.count("\n## ") == len(fair.TASKS)
+    assert said.count("\n## ") == len(some)
     assert all(f"| {fair.names(loss)[0]} |" in said for loss in fair.LOSSES[:-1])
 
 

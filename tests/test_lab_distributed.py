@@ -20,7 +20,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 # Enough for `make test`; the others take a minute.
-QUICK = ("penex", "elr")  # and the one with a memory that ranks must share
+QUICK = ("elr",)  # the one with a memory that ranks must share
 LOSSES = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
     for name in registry.LOSSES

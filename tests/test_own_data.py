@@ -118,7 +118,7 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    "kind", ["tied", *(pytest.param(k, marks=pytest.mark.slow) for k in ("frozen", "lazy"))]
+    "kind", [pytest.param(k, marks=pytest.mark.slow) for k in ("tied", "frozen", "lazy")]
 )
 def test_frozen_shared_and_lazy_weights_are_trained(
     own_models: str, kind: str, tmp_path: Path

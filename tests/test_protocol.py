@@ -297,3 +297,15 @@ def test_a_table_has_every_way_to_judge(tmp_path: Path) -> None:
     for run in best.values():
         run.done.pop("best")
     assert ways.lines(found.rows) == []
+
+
+def test_a_checkpoint_whose_best_epoch_was_changed_is_refused(tmp_path: Path) -> None:
+    steps = iter(range(6))
+    stop = Hooks(stop=lambda: next(steps, None) is None)
+    with pytest.raises(Interrupted):
+        training.train(planned(), Place(tmp_path, hooks=stop))
+    (path,) = tmp_path.rglob("position.json")
+    place = json.loads(path.read_text())
+    path.write_text(json.dumps({**place, "best_value": 0.0}))
+    with pytest.raises(RecordError, match="position was changed"):
+        training.train(planned(), Place(tmp_path))

@@ -169,6 +169,7 @@ def test_a_cut_file_of_cifar_is_one_sentence(files: Path, tmp_path: Path) -> Non
 # The table.
 
 
+@pytest.mark.slow
 def test_every_form_of_the_table_from_tiny_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from penex.lab.engine.learner import Learner
 from penex.lab.engine.loop import Position
 from penex.lab.ground import files, ranks
 from penex.lab.ground.errors import LabError, RecordError
+from penex.lab.records.sealing import is_as_sealed, sealed
 
 FORMAT = 1
 
@@ -32,20 +33,18 @@ def save(folder: Path, learner: Learner, position: Position) -> None:
     content: bytes = _safetensors().save(cpu)
     folder.mkdir(exist_ok=True)  # alone: a run's folder that was removed must not come back
     files.write(folder / name, content)
-    files.write_json(
-        folder / _POSITION,
-        {
-            "format": FORMAT,
-            "epoch": position.epoch,
-            "step": position.step,
-            "steps": steps,
-            "tensors": name,
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "lines_sha256": position.lines_sha256,
-            "best_epoch": position.best_epoch,
-            "best_value": position.best_value if position.best_epoch else None,
-        },
-    )
+    place = {
+        "format": FORMAT,
+        "epoch": position.epoch,
+        "step": position.step,
+        "steps": steps,
+        "tensors": name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "lines_sha256": position.lines_sha256,
+        "best_epoch": position.best_epoch,
+        "best_value": position.best_value if position.best_epoch else None,
+    }
+    files.write_json(folder / _POSITION, sealed(place))
     for other in folder.glob("step-*.safetensors"):
         if other.name != name:
             other.unlink()
@@ -83,6 +82,8 @@ def _load(folder: Path, learner: Learner, position: Position) -> None:
                 f"reads {FORMAT}. Go on with the version that wrote it, or remove the folder to "
                 "train this run from its start."
             )
+        if not is_as_sealed(place):
+            raise ValueError("its position was changed")
         content = (folder / place["tensors"]).read_bytes()
         if hashlib.sha256(content).hexdigest() != place["sha256"]:
             raise ValueError("its checksum is another")
