@@ -178,6 +178,7 @@ def test_only_all_of_torchruns_variables_count(monkeypatch: pytest.MonkeyPatch) 
 # A reader who leaves.
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_output_and_not_the_work(tmp_path: Path) -> None:
     """Both streams are dead before the first word, which comes before the work."""
     command = [sys.executable, "-m", "penex", "tune", "--loss", "penex", "--trials", "1"]

@@ -356,6 +356,7 @@ def test_the_command_writes_every_form_and_a_page(
     assert str(tmp_path) not in page
 
 
+@pytest.mark.slow
 def test_a_figure_is_the_same_twice(tmp_path: Path) -> None:
     for name in ("a", "b"):
         figures.write(Source(tmp_path / name, 5), ["shape"], "penex", say=lambda line: None)

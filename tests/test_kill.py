@@ -56,7 +56,7 @@ def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "how", "stride"),
     [
-        ("full", "packed", 60),
+        ("full", "packed", 150),
         pytest.param("kill", "alone", 3, marks=pytest.mark.slow),
         pytest.param("kill", "packed", 3, marks=pytest.mark.slow),
         pytest.param("full", "alone", 3, marks=pytest.mark.slow),

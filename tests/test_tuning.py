@@ -488,6 +488,7 @@ def test_a_server_gives_the_same_study(server: str, tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_several_processes_open_a_new_database_at_once(server: str, tmp_path: Path) -> None:
     import psycopg
 
