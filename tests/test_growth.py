@@ -71,6 +71,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mine", None)
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_is_packed_tabulated_and_drawn(
     mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

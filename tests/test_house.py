@@ -55,6 +55,7 @@ def test_types_are_shipped() -> None:
     assert (Path(penex.__file__).parent / "py.typed").exists()
 
 
+@pytest.mark.slow
 def test_quickstart_prints_its_table() -> None:
     command = [sys.executable, "examples/quickstart.py", "--seeds", "2", "--epochs", "2"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)

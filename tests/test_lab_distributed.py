@@ -19,18 +19,13 @@ ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-# Enough for `make test`; the others take a minute.
-QUICK = ("elr",)  # the one with a memory that ranks must share
-LOSSES = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-    for name in registry.LOSSES
-]
+LOSSES = [pytest.param(name, marks=pytest.mark.slow) for name in registry.LOSSES]
 
 
 @functools.cache
-def trained(quick: bool) -> dict[int, dict[str, Tensor]]:
+def trained() -> dict[int, dict[str, Tensor]]:
     """What one and two processes make of the losses."""
-    losses = [name for name in registry.LOSSES if (name in QUICK) == quick]
+    losses = list(registry.LOSSES)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for ranks, start in ((1, []), (2, TORCHRUN)):
@@ -47,13 +42,13 @@ def trained(quick: bool) -> dict[int, dict[str, Tensor]]:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_two_processes_equal_one(loss: str) -> None:
     """In float64 after forty steps, with dropout and clipping, and batches too small for two."""
-    one, two = (trained(loss in QUICK)[ranks][f"theta.{loss}"] for ranks in (1, 2))
+    one, two = (trained()[ranks][f"theta.{loss}"] for ranks in (1, 2))
     assert ((one - two).norm() / one.norm()).item() <= 1e-10
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_first_gradient_agrees(loss: str) -> None:
-    one, two = (trained(loss in QUICK)[ranks][f"grad.{loss}"] for ranks in (1, 2))
+    one, two = (trained()[ranks][f"grad.{loss}"] for ranks in (1, 2))
     assert one.norm() > 0
     assert ((one - two).norm() / one.norm()).item() <= 1e-5
 

@@ -31,6 +31,7 @@ def odd_folder(tmp_path: Path) -> Path:
     return write_odd_folder(tmp_path / "My Pictures")
 
 
+@pytest.mark.slow
 def test_a_folder_with_everything_in_it_is_compared(
     odd_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
