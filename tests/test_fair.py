@@ -62,9 +62,9 @@ def test_the_table_says_what_the_records_say() -> None:
     cells = dict(zip(head, row, strict=True))
     done = [run.done for run in found.rows[1].records.values()]
     best = [one["best"]["calibrated"]["test"]["cross_entropy"] for one in done]
-    assert cells["cross-entropy, best epoch, fitted"].startswith(f"**{sum(best) / 5:.3f}**")
+    assert cells["cross-entropy, best epoch, fitted"].startswith(f"{sum(best) / 5:.4f} ± ")
     last = [one["test"]["accuracy"] for one in done]
-    assert cells["accuracy, last epoch"].startswith(f"**{sum(last) / 5:.3f}**")
+    assert cells["accuracy, last epoch"].startswith(f"{sum(last) / 5:.4f} ± ")
 
 
 @pytest.mark.slow

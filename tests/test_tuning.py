@@ -726,7 +726,7 @@ def trial(number: int, alpha: float, accuracy: float) -> studies.Trial:
 
 def test_the_share_of_the_range_that_is_as_good_as_the_best() -> None:
     """By hand: 0.80 up to 0.2, a line down to 0.70 at 0.7, flat after it."""
-    study = studies.Study("penex", {"alpha": (0.0, 1.0)}, {})
+    study = studies.Study("penex", {"alpha": (0.0, 1.0)}, set(), {})
     assert study.share_close("accuracy", 0.01) is None
     study.trials = [trial(0, 0.2, 0.80), trial(1, 0.7, 0.70)]
     # 0.79 is reached a tenth of the way: 0.2 + 0.05. The other metric is 1 less this one.

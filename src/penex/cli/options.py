@@ -9,7 +9,7 @@ import tyro
 from penex.lab.data.noise import Kind, LabelNoise
 from penex.lab.engine.recipe import DType, OptimizerName, Precision, ScheduleName
 from penex.lab.ground.errors import LabError
-from penex.lab.records.views import Select, View
+from penex.lab.records.views import View
 from penex.lab.tasks.runs import Treatment
 
 if TYPE_CHECKING:
@@ -210,33 +210,15 @@ class Kept:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Judging:
-    """How runs are judged; the same records serve every way.
-
-    Attributes:
-        select: after which epoch: the last, or the one with the best validation cross-entropy.
-        calibrate: at a temperature fitted to the validation set, instead of the loss's own.
-    """
-
-    select: Select = "last"
-    calibrate: bool = False
-
-    @property
-    def view(self) -> View:
-        """What reports take."""
-        return View(self.select, self.calibrate)
-
-
 UNCHANGED = Changes()
-LAST = Judging()
+LAST = View()
 NO_DATA = DataOptions()
 AS_USUAL = Kept()
 
 # The names are those of their groups in the help; the options have no prefix.
 Recipe = Annotated[Changes, tyro.conf.arg(name="recipe")]
 OwnData = Annotated[DataOptions, tyro.conf.arg(name="data")]
-Judged = Annotated[Judging, tyro.conf.arg(name="judging")]
+Judged = Annotated[View, tyro.conf.arg(name="judging")]
 Output = Annotated[Kept, tyro.conf.arg(name="output")]
 TaskName = Annotated[
     str | None, tyro.conf.Positional, hinted("[TASK]", "(default: digits, unless --data)")

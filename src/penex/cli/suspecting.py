@@ -1,6 +1,6 @@
 """penex suspects and penex suggest: what the labels themselves are worth."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,20 +25,37 @@ if TYPE_CHECKING:
     from penex.lab.records.folds import HeldOut
     from penex.lab.tasks import Task
 
-LOSS = "penex:alpha=-0.5"  # with gce ahead of ce on flipped digits: docs/noisy-labels.md
-
 TaskOrPath = Annotated[str | None, tyro.conf.Positional, hinted("[TASK | PATH]")]
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How every example comes to be judged by a model that did not train on it.
+
+    Attributes:
+        loss: what the models minimise.
+        folds: how many models; each is trained on the examples that are not in its fold.
+        seed: decides the folds.
+        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
+        pack: how many models to train side by side as one: a number, off, or auto.
+    """
+
+    loss: str = "penex:alpha=-0.5"  # the best with gce, on digits: docs/noisy-labels.md
+    folds: int = 5
+    seed: int = 0
+    device: str = "auto"
+    pack: str = "auto"
+
+
+Folded = Annotated[Folding, tyro.conf.arg(name="folds")]
+FIVE_FOLDS = Folding()
 
 
 def suspects(
     task: TaskOrPath = None,
     /,
-    loss: str = LOSS,
-    folds: int = 5,
-    seed: int = 0,
     top: int = 20,
-    device: str = "auto",
-    pack: str = "auto",
+    how: Folded = FIVE_FOLDS,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
     kept: Output = AS_USUAL,
@@ -52,12 +69,8 @@ def suspects(
     Args:
         task: what to look at: digits unless given, another task by its name, or the path of your
             data. A test set that came apart is not looked at.
-        loss: what the models minimise.
-        folds: how many models; each is trained on the examples that are not in its fold.
-        seed: decides the folds.
         top: how many examples to print and to draw.
-        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        pack: how many models to train side by side as one: a number, off, or auto.
+        how: the models that judge.
         own: data of your own, and what is done to data; --label-noise tries all of this on labels
             that are made wrong on purpose.
         recipe: how to train, where the task's own recipe is not what you want.
@@ -67,7 +80,7 @@ def suspects(
         raise LabError(f"--top must be at least 1; got {top}.")
     name, own = _meant(task, own)
     chosen = own.task(name, kept.out)
-    found = _held_out(chosen, loss, folds, seed, device, pack, own, recipe, kept)
+    found = _held_out(chosen, how, own, recipe, kept)
     if found is None:
         return
     from penex.report import suspects as report
@@ -81,11 +94,7 @@ def suspects(
 def suggest(
     task: TaskOrPath = None,
     /,
-    loss: str = LOSS,
-    folds: int = 5,
-    seed: int = 0,
-    device: str = "auto",
-    pack: str = "auto",
+    how: Folded = FIVE_FOLDS,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
     kept: Output = AS_USUAL,
@@ -95,20 +104,15 @@ def suggest(
     The models are those of penex suspects: what one of the commands trained, the other finds there.
 
     Args:
-        task: what to look at: digits unless given, another task by its name, or the path of your
-            data. A test set that came apart is not looked at.
-        loss: what the models minimise.
-        folds: how many models; each is trained on the examples that are not in its fold.
-        seed: decides the folds.
-        device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
-        pack: how many models to train side by side as one: a number, off, or auto.
+        task: as for penex suspects: digits unless given, another task, or the path of your data.
+        how: the models that judge.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
         kept: what is written where.
     """
     name, own = _meant(task, own)
     chosen = own.task(name, kept.out)
-    found = _held_out(chosen, loss, folds, seed, device, pack, own, recipe, kept)
+    found = _held_out(chosen, how, own, recipe, kept)
     if found is not None:
         from penex.cli import suggestion
 
@@ -126,15 +130,7 @@ def _meant(task: str | None, own: DataOptions) -> tuple[str | None, DataOptions]
 
 
 def _held_out(
-    task: "Task",
-    loss: str,
-    folds: int,
-    seed: int,
-    device: str,
-    pack: str,
-    own: DataOptions,
-    recipe: Recipe,
-    kept: Kept,
+    task: "Task", how: Folding, own: DataOptions, recipe: Recipe, kept: Kept
 ) -> "HeldOut | None":
     """What models say of examples that they did not train on; None if another process has it."""
     from penex.cli import progress
@@ -143,11 +139,11 @@ def _held_out(
 
     runs = training.planned(
         task,
-        loss,
-        folds=folds,
-        seed=seed,
+        how.loss,
+        folds=how.folds,
+        seed=how.seed,
         changes=recipe.given(),
         treatment=own.treatment(task),
     )
-    with kept.session(progress.watcher(len(runs)), device, runs) as session:
-        return training.carry_out(runs, session.place, pack_size(pack))
+    with kept.session(progress.watcher(len(runs)), how.device, runs) as session:
+        return training.carry_out(runs, session.place, pack_size(how.pack))

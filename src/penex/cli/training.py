@@ -87,7 +87,7 @@ def compare(
     elif storage is not None:
         raise LabError("--storage says where the studies are: it needs --tuned.")
     comparison = Comparison(
-        chosen, losses, seeds, train_size, recipe.given(), treatment, sources, judged.view
+        chosen, losses, seeds, train_size, recipe.given(), treatment, sources, judged
     )
     planned = comparison.runs
     began = time.monotonic()

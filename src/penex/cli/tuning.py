@@ -117,7 +117,7 @@ def tune(
         recipe.given(),
         treatment,
         along,
-        judged.view,
+        judged,
         ranges_of(ranges),
     )
     if studies.tune(what, way):

@@ -90,7 +90,7 @@ _JUDGED = tuple(
 
 
 def table(results: Results) -> Iterator[list[str]]:
-    """The rows of a task's table, its head first; the best mean of a column is in bold."""
+    """The rows of a task's table, its head first."""
     first, *rest = ways.HEADS
     yield [first, "values", *rest]
     for row, (_, *cells) in zip(results.rows, ways.lines(results.rows), strict=True):
@@ -229,5 +229,5 @@ of the validation set after its last epoch, at a temperature fitted to that set,
 gains by the scale of its outputs. Then seeds 0 to 4 are trained for 200 epochs and the test set is
 looked at once, after the last epoch and after the best by validation cross-entropy, at the loss's
 own temperature and at one fitted to the validation set (*fitted*). Where training labels are wrong
-by people, so are those of the validation set. Bold is the best mean of a column, which may be luck:
-the sentences below a table say what is not (Holm over all pairs, 5 seeds)."""
+by people, so are those of the validation set. Bold is best beyond luck (Holm over all pairs of a
+table's losses, 5 seeds); the sentences below a table say who leads, and of whom it is clear."""

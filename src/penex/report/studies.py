@@ -57,6 +57,7 @@ class Study:
     Attributes:
         loss: its name.
         search: the edges of each parameter.
+        log: which of them are searched by their logarithm.
         identity: what the study was made with.
         trials: in order.
         authors: the values of those who published the task, if there are such.
@@ -64,6 +65,7 @@ class Study:
 
     loss: str
     search: dict[str, tuple[float, float]]
+    log: set[str]
     identity: Json
     trials: list[Trial] = field(default_factory=list)
     authors: Mapping[str, float] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class Study:
         if len(self.search) != 1 or len(self.completed) < 2:
             return None
         ((parameter, (low, high)),) = self.search.items()
-        if parameter in charts.LOGARITHMIC:
+        if parameter in self.log:
             return None
         sign = 1 if METRICS[name].higher else -1
         points = sorted((t.params[parameter], sign * t.validation[name]) for t in self.completed)
@@ -130,8 +132,10 @@ def load(study: Any, loss: str, out: Path, authors: Mapping[str, float] = {}) ->
     """Read a study of Optuna's."""
     identity = study.user_attrs[ATTRIBUTE]
     search = {name: (edges[0], edges[1]) for name, edges in identity["search"].items()}
-    found = Study(loss, search, identity, authors=authors)
-    for trial in study.get_trials(deepcopy=False):
+    trials = study.get_trials(deepcopy=False)
+    log = {name for trial in trials for name, kind in trial.distributions.items() if kind.log}
+    found = Study(loss, search, log, identity, authors=authors)
+    for trial in trials:
         known = trial.user_attrs
         found.trials.append(
             Trial(

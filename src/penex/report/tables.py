@@ -3,26 +3,16 @@
 import csv
 import html
 import io
-import math
 from collections.abc import Iterable, Sequence
 
 from penex.lab.ground.sentences import count
-from penex.metrics import METRICS, VOTED, Metric
+from penex.metrics import METRICS, VOTED
 from penex.report import leads, ways
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row
-from penex.report.statistics import RULE, mean_and_spread, verdict
+from penex.report.statistics import RULE, verdict
+from penex.report.words import cell as cell
 from penex.report.words import findings, sentences
-
-
-def cell(row: Row, metric: Metric) -> str:
-    """Mean ± standard deviation over seeds, or what there is."""
-    if row.broken(metric.name):
-        return "not finite"
-    mean, spread = mean_and_spread(row.values(metric.name).values())
-    if math.isnan(mean):
-        return "diverged" if row.diverged else "–"
-    return metric.text(mean) + ("" if math.isnan(spread) else f" ± {metric.text(spread)}")
 
 
 def winners(rows: list[Row]) -> set[tuple[str, str]]:

@@ -1,14 +1,14 @@
 """The same runs judged in every way that their records hold: which epoch, which temperature."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from penex.lab.ground.errors import RecordError
 from penex.lab.records.views import View
-from penex.metrics import METRICS
+from penex.metrics import METRICS, Metric
 from penex.report.results import Row
-from penex.report.statistics import mean_and_spread
+from penex.report.statistics import verdict
+from penex.report.words import cell
 
 COLUMNS = (
     ("accuracy", View()),
@@ -48,42 +48,17 @@ def viewed(row: Row, view: View) -> Row:
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
-    """The cells under `HEADS`, the best mean of a column in bold; none if a record lacks a way."""
+    """The cells under `HEADS`, bold where best beyond luck; none if a record lacks a way."""
     try:
-        columns = [[viewed(row, view) for row in rows] for _, view in COLUMNS]
+        columns = [
+            _marked([viewed(row, view) for row in rows], METRICS[name]) for name, view in COLUMNS
+        ]
     except RecordError:
         return []
-    means = [
-        [_mean(row, name) for row in column]
-        for (name, _), column in zip(COLUMNS, columns, strict=True)
-    ]
-    return [
-        [
-            row.title,
-            *(
-                _cell(column[k], name, best=_is_best(mean, k, name))
-                for (name, _), column, mean in zip(COLUMNS, columns, means, strict=True)
-            ),
-        ]
-        for k, row in enumerate(rows)
-    ]
+    return [[row.title, *cells] for row, *cells in zip(rows, *columns, strict=True)]
 
 
-def _mean(row: Row, name: str) -> float:
-    """The mean over seeds; NaN where a run diverged, or a number is not finite."""
-    values = list(row.values(name).values())
-    sound = values and not row.diverged and not row.broken(name)
-    return mean_and_spread(values)[0] if sound else math.nan
-
-
-def _is_best(column: list[float], k: int, name: str) -> bool:
-    known = [value for value in column if not math.isnan(value)]
-    return bool(known) and column[k] == (max if METRICS[name].higher else min)(known)
-
-
-def _cell(row: Row, name: str, *, best: bool) -> str:
-    if math.isnan(mean := _mean(row, name)):
-        return "diverged" if row.diverged else "–"
-    spread = mean_and_spread(list(row.values(name).values()))[1]
-    said = f"**{mean:.3f}**" if best else f"{mean:.3f}"
-    return said if math.isnan(spread) else f"{said} ± {spread:.3f}"
+def _marked(rows: list[Row], metric: Metric) -> list[str]:
+    found = verdict(rows, metric)
+    best = found.leader.label if found is not None and found.clear else None
+    return [f"**{cell(row, metric)}**" if row.label == best else cell(row, metric) for row in rows]

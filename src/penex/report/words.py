@@ -8,7 +8,14 @@ from penex.lab.records import Json
 from penex.metrics import METRICS, Metric
 from penex.report.plain import placeless
 from penex.report.results import Results, Row
-from penex.report.statistics import FEWEST, Interval, Verdict, paired_difference, verdict
+from penex.report.statistics import (
+    FEWEST,
+    Interval,
+    Verdict,
+    mean_and_spread,
+    paired_difference,
+    verdict,
+)
 
 _FEW = 5
 _MORE = f"--seeds {_FEW} or more can tell a difference from luck."
@@ -208,6 +215,16 @@ def _start(where: str, rest: str) -> str:
 
 def _range(interval: Interval, metric: Metric) -> str:
     return f"95 % interval {metric.text(interval.low)} to {metric.text(interval.high)}"
+
+
+def cell(row: Row, metric: Metric) -> str:
+    """Mean ± standard deviation over seeds, or what there is."""
+    if row.broken(metric.name):
+        return "not finite"
+    mean, spread = mean_and_spread(row.values(metric.name).values())
+    if math.isnan(mean):
+        return "diverged" if row.diverged else "–"
+    return metric.text(mean) + ("" if math.isnan(spread) else f" ± {metric.text(spread)}")
 
 
 def with_interval(change: Interval, metric: Metric) -> str:

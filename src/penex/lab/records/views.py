@@ -16,8 +16,8 @@ class View:
     """One way to judge runs. It is no part of what a run is: the same records serve all.
 
     Attributes:
-        select: the ``last`` epoch, or the ``best`` by the cross-entropy of the validation set.
-        calibrate: whether at a temperature fitted to the validation set, not at the loss's own.
+        select: after which epoch: the last, or the one with the best validation cross-entropy.
+        calibrate: at a temperature fitted to the validation set, instead of the loss's own.
     """
 
     select: Select = "last"

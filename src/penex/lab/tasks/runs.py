@@ -50,15 +50,12 @@ class LossSpec:
         if rest and name not in registry.LOSSES:  # module:Class, arguments after another colon
             attribute, _, rest = rest.partition(":")
             name = f"{name}:{attribute}"
-        arguments: dict[str, Value] = {}
-        for pair in filter(None, rest.split(",")):
-            key, equals, value = (word.strip() for word in pair.partition("="))
-            if not equals or key in arguments:
-                raise LabError(
-                    f"{text!r} is not a loss: write name:argument=value, as penex:alpha=0.03, each "
-                    "argument once."
-                )
-            arguments[key] = _value(value)
+        arguments = _pairs(rest)
+        if arguments is None:
+            raise LabError(
+                f"{text!r} is not a loss: write name:argument=value, as penex:alpha=0.03, each "
+                "argument once."
+            )
         spec = cls(name, arguments)
         spec.check()
         return spec
@@ -139,23 +136,32 @@ class Contender:
         Contender(loss=LossSpec(name='ce', arguments={}), changes={'lr': 0.0003})
         """
         loss, at, rest = text.partition("@")
-        changes: dict[str, Value] = {}
-        for pair in filter(None, rest.split(",")):
-            key, equals, value = (word.strip() for word in pair.partition("="))
-            if not equals or key in changes or key not in RECIPE:
-                known = ", ".join(RECIPE)
-                raise LabError(
-                    f"{text!r} is not a loss with a recipe of its own: write loss@name=value, as "
-                    f"ce@lr=3e-4, each name once, of {known}."
-                )
-            changes[key] = _value(value)
-        if at and not changes:
-            raise LabError(f"{text!r} says nothing after the @: write loss@name=value.")
+        changes = _pairs(rest)
+        if changes is None or bool(at) != bool(changes) or not changes.keys() <= set(RECIPE):
+            raise LabError(
+                f"{text!r} is not a loss with a recipe of its own: write loss@name=value, as "
+                f"ce@lr=3e-4, each name once, of {', '.join(RECIPE)}."
+            )
         return cls(LossSpec.parse(loss), changes)
 
     def __str__(self) -> str:
         own = ",".join(f"{key}={value}" for key, value in self.changes.items())
         return f"{self.loss}@{own}" if own else str(self.loss)
+
+
+def _pairs(text: str) -> dict[str, Value] | None:
+    """The values of ``name=value,name=value``; None if it is not that, or has a name twice.
+
+    >>> _pairs("alpha=0.1,order=listing"), _pairs(""), _pairs("alpha"), _pairs("a=1,a=2")
+    ({'alpha': 0.1, 'order': 'listing'}, {}, None, None)
+    """
+    found: dict[str, Value] = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, value = (word.strip() for word in pair.partition("="))
+        if not equals or key in found:
+            return None
+        found[key] = _value(value)
+    return found
 
 
 def _value(text: str) -> Value:

@@ -121,11 +121,13 @@ class Tuning:
     def identity(self, loss: str) -> Json:
         """What makes two studies the same one, besides their number of trials."""
         config = self.run(loss, {}).config
+        log = [one.name for one in self.space(loss) if one.log]
         return {
             "format": FORMAT,
             "task": config["task"],
             "loss": loss,
             "search": {p.name: [p.low, p.high] for p in self.space(loss)},
+            **({"log": log} if log else {}),
             **({"judged": self.view.identity} if self.view.identity else {}),
             "sampler": SAMPLER,
             "seed": self.seed,

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from penex.report.studies import Study, Trial
 
 
-LOGARITHMIC = ("lr", "weight_decay")  # where a factor is what matters
-
-
 def _inside(value: float, limits: tuple[float, float]) -> float:
     return min(max(value, limits[0]), limits[1])
 
@@ -55,7 +52,7 @@ def history(study: "Study") -> str:
 def against(study: "Study", name: str, metric: Metric) -> str:
     """A validation metric over a parameter, a dot for each trial; "" without a result."""
     low, high = study.search[name]
-    of = math.log10 if name in LOGARITHMIC else float
+    of = math.log10 if name in study.log else float
     points = [
         (of(trial.params[name]), float(value), trial)
         for trial in study.completed
