@@ -248,11 +248,11 @@ def test_targets_without_weight_leave_something_under_smoothing(accumulate: int)
 
 def test_a_row_without_weight_may_hold_anything() -> None:
     logits = torch.tensor([[-math.inf, math.nan], [0.0, 0.0]], requires_grad=True)
-    loss = penex.PENEX(0.1, weight=torch.tensor([0.0, 1.0]))
+    loss = penex.PENEX(0.1, weight=torch.tensor([0.0, 1.0]), scale="paper")
     value = loss(logits, torch.tensor([0, 1]))
     value.backward()
     assert value.item() == pytest.approx(1.1)
-    soft = penex.PENEX(0.1)(logits, torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
+    soft = penex.PENEX(0.1, scale="paper")(logits, torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
     soft.backward()
     assert soft.item() == pytest.approx(1.1 / 2)
     assert logits.grad is not None
@@ -284,7 +284,7 @@ def test_a_negative_alpha_may_underflow_to_nothing(scale: str) -> None:
     logits = torch.full((2, 3), -200.0, requires_grad=True)
     value = loss(logits, torch.tensor([0, 1]))
     value.backward()
-    assert value == 0
+    assert value == 0 if scale == "paper" else value.isfinite()
     assert logits.grad is not None
     assert (logits.grad == 0).all()
     assert loss.rho.item() == before

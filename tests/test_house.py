@@ -69,6 +69,7 @@ def test_quickstart_prints_its_table() -> None:
     [
         ("boosting_view", [], "PENEX: multiplier"),
         ("divergence", ["--steps", "20"], "largest logit"),
+        ("other_sign", ["--epochs", "2"], "weight of wrong over right labels"),
     ],
 )
 def test_a_figure_is_drawn(script: str, options: list[str], word: str, tmp_path: Path) -> None:

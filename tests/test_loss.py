@@ -44,9 +44,9 @@ def test_hundred_steps_equal_the_oracle(
         low, high = max(factor * low, F.lowest_penalty(alpha)), factor * high
     seen = list(batches(100, dtype, scale))
     exact = [(logits.double(), target) for logits, target in seen]
-    algorithm = penex.PENEX(alpha, rho_min=low, rho_max=high)
+    algorithm = penex.PENEX(alpha, rho_min=low, rho_max=high, scale="paper")
     oracle = _reference.algorithm(exact, alpha, rho_min=low, rho_max=high)
-    listing = penex.PENEX(alpha, rho_min=low, rho_max=high, order="listing")
+    listing = penex.PENEX(alpha, rho_min=low, rho_max=high, order="listing", scale="paper")
     listing_oracle = _reference.Listing(alpha, rho_min=low, rho_max=high)
     touched = set()
     atol = 0.0 if alpha > 0 else 20 * rtol  # with a sign the terms cancel
@@ -66,7 +66,7 @@ def test_hundred_steps_equal_the_oracle(
 @pytest.mark.parametrize("alpha", [0.1, *NEGATIVE])
 def test_gradient_treats_rho_as_a_constant(alpha: float) -> None:
     logits, target = next(batches(1))
-    loss = penex.PENEX(alpha)
+    loss = penex.PENEX(alpha, scale="paper")
     ours, plain = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     loss(ours, target).backward()
     F.penex(plain, target, alpha, loss.rho.item()).backward()  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ def test_gradient_treats_rho_as_a_constant(alpha: float) -> None:
 
 
 def test_a_forward_pass_may_come_before_the_last_ones_backward() -> None:
-    loss = penex.PENEX(0.1)
+    loss = penex.PENEX(0.1, scale="paper")
     x = torch.randn(4, 3, requires_grad=True)
     y = torch.tensor([0, 1, 2, 0])
     first = loss(x, y)
@@ -84,7 +84,7 @@ def test_a_forward_pass_may_come_before_the_last_ones_backward() -> None:
 
 
 def test_a_fixed_rho_stays() -> None:
-    loss = penex.PENEX(0.1, rho=0.3)
+    loss = penex.PENEX(0.1, rho=0.3, scale="paper")
     for logits, target in batches(3):
         expected = F.penex(logits, target, 0.1, 0.3).item()
         assert loss(logits, target).item() == pytest.approx(expected, rel=1e-12)
@@ -93,7 +93,7 @@ def test_a_fixed_rho_stays() -> None:
 
 def test_eval_never_changes_state() -> None:
     (logits, target), *later = batches(4, torch.float32)
-    loss = penex.PENEX(0.1).eval()
+    loss = penex.PENEX(0.1, scale="paper").eval()
     expected = F.exponential(logits, target, 0.1).mean() * 1.1
     torch.testing.assert_close(loss(logits, target), expected)
     assert loss.rho.item() == 0
@@ -266,7 +266,10 @@ def test_autocast_keeps_float32(alpha: float, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("kept", [16, 5])
 @pytest.mark.parametrize("alpha", [0.1, -0.7])
 def test_micro_batches_end_with_the_rho_of_the_big_batch(alpha: float, kept: int) -> None:
-    micro, whole = penex.PENEX(alpha, accumulate=4), penex.PENEX(alpha)
+    micro, whole = (
+        penex.PENEX(alpha, accumulate=4, scale="paper"),
+        penex.PENEX(alpha, scale="paper"),
+    )
     for logits, target in batches(5):
         target[kept:] = -100
         before = micro.rho.item()
@@ -282,10 +285,10 @@ def test_micro_batches_end_with_the_rho_of_the_big_batch(alpha: float, kept: int
 
 
 def test_first_window_uses_its_running_estimate() -> None:
-    loss = penex.PENEX(0.1, accumulate=2)
+    loss = penex.PENEX(0.1, accumulate=2, scale="paper")
     (logits, target), *_ = batches(1)
     first, second = loss(logits[:8], target[:8]), loss(logits[8:], target[8:])
-    alone, both = penex.PENEX(0.1), penex.PENEX(0.1)
+    alone, both = penex.PENEX(0.1, scale="paper"), penex.PENEX(0.1, scale="paper")
     assert first.item() == alone(logits[:8], target[:8]).item()
     both(logits, target)
     expected = F.penex(logits[8:], target[8:], 0.1, both.rho.item())
@@ -293,7 +296,7 @@ def test_first_window_uses_its_running_estimate() -> None:
 
 
 def test_an_unusable_micro_batch_does_not_spoil_the_window() -> None:
-    loss, whole = penex.PENEX(0.1, accumulate=3), penex.PENEX(0.1)
+    loss, whole = penex.PENEX(0.1, accumulate=3, scale="paper"), penex.PENEX(0.1, scale="paper")
     (logits, target), *_ = batches(1)
     loss(logits[:8], target[:8])
     loss(torch.full((8, 5), torch.nan, dtype=torch.float64), target[:8])
@@ -303,7 +306,7 @@ def test_an_unusable_micro_batch_does_not_spoil_the_window() -> None:
 
 
 def test_the_end_of_a_step_closes_a_partial_window() -> None:
-    loss, whole = penex.PENEX(0.1, accumulate=4), penex.PENEX(0.1)
+    loss, whole = penex.PENEX(0.1, accumulate=4, scale="paper"), penex.PENEX(0.1, scale="paper")
     for logits, target in batches(3):
         for part in (slice(0, 6), slice(6, 16)):  # two of four
             loss(logits[part], target[part])
@@ -531,13 +534,51 @@ def test_progress_is_what_the_scaled_loss_descends(alpha: float, options: dict[s
         assert sure.item() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("alpha", [0.1, 1.0, *NEGATIVE])
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("rho", [None, 1e-2])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.2, "weight": True}])
+def test_a_scaled_loss_reads_as_the_progress(
+    alpha: float, impl: str, rho: float | None, soft: bool, options: dict[str, Any]
+) -> None:
+    """Whatever rho is; its sum is D times that, and its values add up to the sum."""
+    logits, target = next(batches(1))
+    if soft:
+        target = torch.rand(logits.shape, dtype=logits.dtype).softmax(1)
+    else:
+        target[0] = -100
+    weight = torch.linspace(0.5, 2, 5, dtype=logits.dtype) if "weight" in options else None
+    rest = {"impl": impl, "rho": rho, **options, "weight": weight}
+    if rho is not None and rho < F.lowest_penalty(alpha):
+        return
+    mean, total, each = (penex.PENEX(alpha, reduction=r, **rest) for r in ("mean", "sum", "none"))
+    expected = mean.progress(logits, target)
+    torch.testing.assert_close(mean(logits, target), expected)
+    torch.testing.assert_close(mean.eval()(logits, target), expected)
+    d = nn.CrossEntropyLoss(weight, reduction="sum")(torch.zeros_like(logits), target)
+    d /= nn.CrossEntropyLoss(weight)(torch.zeros_like(logits), target)
+    torch.testing.assert_close(total(logits, target), d * expected)
+    values = each(logits, target)
+    torch.testing.assert_close(values.sum(), d * expected)
+    if not soft:
+        assert values[0] == 0
+    gradients = []
+    for loss in (mean.train(), total, each):
+        leaf = logits.clone().requires_grad_()
+        loss(leaf, target).sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[1], gradients[2])
+    torch.testing.assert_close(gradients[1] / d, gradients[0])
+
+
 def test_a_state_fits_either_scale() -> None:
     scaled = penex.PENEX(0.1, scale="cross_entropy")
     scaled(*next(batches(1)))
-    paper = penex.PENEX(0.1)
+    paper = penex.PENEX(0.1, scale="paper")
     paper.load_state_dict(scaled.state_dict())
     assert torch.equal(paper.rho, scaled.rho)
-    assert repr(scaled) == "PENEX(alpha=0.1, scale=cross_entropy)"
+    assert repr(paper) == "PENEX(alpha=0.1, scale=paper)"
 
 
 @pytest.mark.parametrize("scale", ["paper", "cross_entropy"])

@@ -31,8 +31,11 @@ from strategies import make as ready
 
 NAMES = list(registry.LOSSES)
 OURS = [name for name in NAMES if name != "ce"]  # cross-entropy is torch's own
-STATEFUL = ["penex", "unnormalised", "conex_lagrangian", "elr"]
-SMALL: dict[str, dict[str, float]] = {  # penalties of a size that gradcheck can resolve
+STATEFUL = ["penex", "penex_negative", "unnormalised", "conex_lagrangian", "elr"]
+# Penalties of a size that gradcheck can resolve, and the PENEX whose gradient is its value's slope.
+SMALL: dict[str, dict[str, Any]] = {
+    "penex": {"scale": "paper"},
+    "penex_negative": {"scale": "paper"},
     "conex_penalty": {"rho": 0.3},
     "conex_lagrangian": {"rho": 0.3, "nu": 2.0},
 }
@@ -201,7 +204,7 @@ def test_state_round_trip(name: str, dtype: torch.dtype) -> None:
     entry = registry.find(name)
     other: dict[str, Any] = {p.name: (p.low + p.default) / 2 + 0.1 for p in entry.parameters}
     weight = torch.tensor([0.5, 2.0, 1.0, 1.5], dtype=dtype)
-    saved, fresh = ready(name, **other, weight=weight), make(name, weight=weight.clone())
+    saved, fresh = ready(name, **other, weight=weight), ready(name, weight=weight.clone())
     for seed in range(3):
         logits, target = batch(seed)
         saved(logits.to(dtype), target)
@@ -275,7 +278,12 @@ def test_compiled_graph_is_whole_and_equal(name: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_every_loss_predicts_in_the_same_way(name: str) -> None:
     loss, logits = make(name), torch.randn(3, 4)
-    temperatures = {"penex": 1 / 1.1, "ex_log_penalty": 1 / 1.1, "gce": 1 / (1 - 0.7)}
+    temperatures = {
+        "penex": 1 / 1.1,
+        "penex_negative": 1 / 0.7,
+        "ex_log_penalty": 1 / 1.1,
+        "gce": 1 / (1 - 0.7),
+    }
     assert loss.temperature == temperatures.get(name, 1)
     expected = torch.softmax(logits / loss.temperature, dim=1)
     torch.testing.assert_close(loss.probabilities(logits), expected)
@@ -431,7 +439,9 @@ def values_in_loops(
     return losses, total
 
 
-@pytest.mark.parametrize("name", [n for n in OURS if n != "penex"])  # penex has its own oracle
+@pytest.mark.parametrize(
+    "name", [n for n in OURS if not n.startswith("penex")]
+)  # it has its own oracle
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("scale", [1.0, 8.0])
@@ -488,7 +498,7 @@ def test_unnormalised_is_the_limit_of_penex(alpha: float) -> None:
     logits, target = batch(7)
     logits.requires_grad_()
     (limit,) = torch.autograd.grad(UnnormalisedLoss()(logits, target), logits)
-    loss = penex.PENEX(alpha, rho_min=1e-12)
+    loss = penex.PENEX(alpha, rho_min=1e-12, scale="paper")
     (ours,) = torch.autograd.grad(loss(logits, target) / abs(alpha), logits)
     torch.testing.assert_close(ours, limit, rtol=1e-5, atol=1e-7)
 
@@ -524,14 +534,17 @@ def test_unknown_options_are_named() -> None:
 
 def test_the_registry_has_the_names_of_the_command_line() -> None:
     assert NAMES == [
-        "ce", "label_smoothing", "confidence_penalty", "focal", "penex", "ex", "conex_penalty",
+        "ce", "label_smoothing", "confidence_penalty", "focal", "penex",
+        "penex_negative", "ex", "conex_penalty",
         "conex_lagrangian", "conex_hard", "ce_zloss", "unnormalised", "ex_log_penalty",
         "brier", "gce", "nce_rce", "elr",
     ]  # fmt: skip
     for name, entry in registry.LOSSES.items():
         assert entry.name == name
         assert entry.meaning
-        assert entry.ours == (name in ("ce_zloss", "unnormalised", "ex_log_penalty"))
+        assert entry.ours == (
+            name in ("penex_negative", "ce_zloss", "unnormalised", "ex_log_penalty")
+        )
         assert entry.zero_sum_head == (name == "conex_hard")
         for parameter in entry.parameters:
             assert parameter.low <= parameter.default <= parameter.high

@@ -34,7 +34,7 @@ ROWS = {
 WHEN = {
     "clean labels: CIFAR-10": ("fair/cifar10", View("best", True)),
     "clean labels, 100 classes: CIFAR-100": ("fair/cifar100", View("best", True)),
-    "a tenth of the labels wrong: CIFAR-10": ("fair/cifar10_noisy", View("last", True)),
+    "a tenth of the labels wrong: CIFAR-10": ("fair/cifar10_noisy", View("best", True)),
     "40 % wrong, by people: CIFAR-10N": ("fair/cifar10n_worse", View("best", True)),
     "little data: digits, 300 examples": ("digits", View()),
     "little and a tenth wrong: digits": ("digits_noisy", View()),
@@ -88,14 +88,18 @@ def test_the_tables_of_the_paper_were_written_after_the_last_change_of_the_recor
 
 
 def test_which_loss_when() -> None:
-    """The README's table: accuracy and cross-entropy of five losses."""
+    """The README's table: accuracy and cross-entropy of six losses, where they were trained."""
     said = table("README.md", "accuracy / cross-entropy")
     assert list(said) == list(WHEN)
     for title, (place, view) in WHEN.items():
         rows = {names(row.label)[0]: row for row in results.load(RESULTS / place, view=view).rows}
-        losses = "CE", "label smoothing", "GCE", "PENEX", "PENEX (rho=1e-06)"
+        negative = "PENEX, alpha < 0" + " (rho=1e-06)" * place.startswith("fair/")
+        losses = "CE", "label smoothing", "GCE", "PENEX", "PENEX (rho=1e-06)", negative
         for cell, loss in zip(said[title], losses, strict=False):
-            row = rows[loss]
+            row = rows.get(loss)
+            if row is None:
+                assert (cell, loss) == ("–", negative)
+                continue
             assert cell == f"{mean(row, 'accuracy'):.3f} / {mean(row, 'cross_entropy'):.3f}"
 
 

@@ -17,7 +17,11 @@ _LOGARITHMS = (
     *("ce", "label_smoothing", "confidence_penalty", "focal", "ce_zloss"),
     *("brier", "gce", "nce_rce", "elr"),
 )
-_PENALISED = {"penex": True, "unnormalised": False}  # with and without alpha
+_PENALISED = {
+    "penex": True,
+    "penex_negative": True,
+    "unnormalised": False,
+}  # with and without alpha
 _SHARE = {torch.float32: 3e-4, torch.float64: 1e-8}
 
 Step = tuple[Tensor, Tensor]
@@ -116,7 +120,7 @@ class Formula:
 
     def _check_promises(self, loss: AnyLoss, given: oracle.Terms, found: Step, where: str) -> None:
         """What holds for PENEX wherever its logits are."""
-        if self._name != "penex":
+        if not self._name.startswith("penex"):
             return
         value, gradient = found
         f = given.f.detach()[given.mass > 0]

@@ -6,6 +6,7 @@ and refuses what torch's cross-entropy does.
 """
 
 import copy
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -121,7 +122,7 @@ def _ways(chance: random.Random, name: str) -> list[str]:
         ways += ["autocast"]
     if not registry.find(name).make.wants_index:  # type: ignore[attr-defined]
         ways += ["flat"]
-    if name == "penex":
+    if name.startswith("penex"):
         ways += ["reference", "eager", _TRITON]
     return [*chance.sample(ways, 2), *(["compiled"] if chance.random() < 0.01 else [])]
 
@@ -130,9 +131,10 @@ def _arguments(chance: random.Random, name: str) -> dict[str, Any]:
     """Arguments of a loss: its parameters within their ranges, and PENEX's others."""
     given: dict[str, Any] = {}
     for one in registry.find(name).parameters:
-        low, high = max(one.low, 1e-3), min(one.high, 10.0)
-        given[one.name] = chance.choice([one.default, low * (high / low) ** chance.random()])
-    if name in ("penex", "unnormalised"):
+        low, high = max(abs(one.low), 1e-3), min(abs(one.high), 10.0)
+        drawn = math.copysign(low * (high / low) ** chance.random(), one.default)
+        given[one.name] = chance.choice([one.default, drawn])
+    if name in ("penex", "penex_negative", "unnormalised"):
         given["ema"] = chance.choice([0.1, 0.1, 1.0, 0.5])
         given["order"] = chance.choice(["algorithm", "listing"])
         given["rho"] = chance.choice([None, None, None, 0.5])
@@ -140,6 +142,7 @@ def _arguments(chance: random.Random, name: str) -> dict[str, Any]:
         given["rho_max"] = chance.choice([100.0, 0.06])
     if name == "penex":
         given["alpha"] = chance.choice([given["alpha"], -0.05, -0.3, -0.9])
+    if name.startswith("penex"):
         given["scale"] = chance.choice(["paper", "cross_entropy"])
     return given
 

@@ -203,6 +203,10 @@ def penalised(
     values = (-own if alpha and alpha < 0 else own) + rho * penalty
     if a.get("scale") == "cross_entropy" and evidence + sum_se > 0:
         values = values * total / max(gain * evidence, rho * sum_se)
+        mass = float(batch.mass.detach().sum())
+        level = math.log(evidence / mass) / alpha + math.log(sum_se / mass)
+        short = level * total - values.detach().sum()
+        values = values + batch.mass.detach() * (short / mass)
     return values, rho if moves else before
 
 

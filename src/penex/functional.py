@@ -194,6 +194,15 @@ def progress(batch: targets.Batch, alpha: float) -> Tensor:
     return ex_mean.log() / alpha + se_mean.log()
 
 
+def level_of_sums(ex: float, se: float, mass: float, alpha: float, smallest: float) -> float:
+    """`progress` from the sums of a batch, in Python's numbers; `smallest` instead of less.
+
+    >>> level_of_sums(2.0, 6.0, 2.0, 0.1, 1e-34) == math.log(3)
+    True
+    """
+    return math.log(max(ex / mass, smallest)) / alpha + math.log(max(se / mass, smallest))
+
+
 def probabilities(logits: Tensor, alpha: float | Tensor) -> Tensor:
     r"""P(y | x) = softmax((1 + alpha) f): PENEX is calibrated at temperature 1 / (1 + alpha).
 

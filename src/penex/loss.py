@@ -57,7 +57,7 @@ class PENEX(PenalisedLoss):
 
     Args:
         alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
-            under label noise. It scales the gradient, see `scale`.
+            under label noise.
         rho: None to estimate the penalty online; a number above 0 to hold it fixed.
         ema: the weight of a new batch in rho, in (0, 1].
         rho_min: the lower bound of rho. For alpha below 0 it is at least
@@ -88,11 +88,14 @@ class PENEX(PenalisedLoss):
         scale: ``paper`` is the printed loss. Its gradient has about |alpha| EX times the size of
             cross-entropy's: a hundredth at first for alpha = 0.01, half a million times at logits
             of 23 for alpha = -0.6. Adam hardly notices, but SGD's rate and a clipping norm are not
-            cross-entropy's then. ``cross_entropy`` divides by the batch's own
-            max(|alpha| EX, rho SE), a constant for the gradient, whose absolute values then add up
-            to 2 at most, as cross-entropy's do, for every alpha and level of the logits: a rate
-            that was tuned for cross-entropy stays. The loss itself then hardly moves; `progress` is
-            a number to look at. With `accumulate` each micro-batch has its own size.
+            cross-entropy's then. ``cross_entropy`` divides the gradient by the batch's own
+            max(|alpha| EX, rho SE): its absolute values then add up to 2 at most, as
+            cross-entropy's do, for every alpha and level of the logits, and a rate that was tuned
+            for cross-entropy stays. With `accumulate` each micro-batch has its own size. What is
+            left of the loss's value hardly moves, so the value is `progress` instead: log K for
+            logits that are all alike, and 0 for a model that is certain and right. It is not what
+            the gradient is the slope of, unless rho is rho*: where an optimiser compares values
+            (L-BFGS, a line search), take ``paper``.
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves
@@ -106,9 +109,11 @@ class PENEX(PenalisedLoss):
 
     >>> loss = PENEX(alpha=0.1)
     >>> loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
-    tensor(1.1000)
+    tensor(1.0986)
     >>> loss.rho
     tensor(0.0333)
+    >>> PENEX(alpha=0.1, scale="paper")(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
+    tensor(1.1000)
     >>> PENEX(alpha=1.0).probabilities(torch.tensor([[0.0, 1.0]]))
     tensor([[0.1192, 0.8808]])
     """
@@ -132,7 +137,7 @@ class PENEX(PenalisedLoss):
         accumulate: int = 1,
         process_group: Group = None,
         impl: str = "auto",
-        scale: str = "paper",
+        scale: str = "cross_entropy",
         overwrite_logits: bool = False,
     ) -> None:
         super().__init__(
@@ -180,22 +185,24 @@ class PENEX(PenalisedLoss):
             batch = eager.sums(input, target, self.alpha, weight, self.ignore_index)
             if batch is not None:
                 rho = self._step(batch)
-                divisor = batch.total if self.reduction == "mean" else 1.0
+                divisor, shown = batch.total if self.reduction == "mean" else 1.0, None
                 if self.scale == "cross_entropy":
                     smallest = F.smallest_size(batch.powers.dtype)
                     size = max(abs(self.alpha) * batch.ex, rho * batch.se, smallest)
                     divisor *= size / batch.total
-                return eager.loss(input, batch, self.alpha, rho, divisor)
+                    shown = F.level_of_sums(batch.ex, batch.se, batch.total, self.alpha, smallest)
+                    shown *= 1.0 if self.reduction == "mean" else batch.total
+                return eager.loss(input, batch, self.alpha, rho, divisor, shown)
         return super().forward(input, target)
 
     def progress(self, logits: Tensor, target: Tensor) -> Tensor:
         """How far a model has come, in cross-entropy's units: log E[EX] / alpha + log E[SE].
 
         It is log K for logits that are all alike, 0 for a model that is certain and right, and does
-        not change when a constant is added to all logits. Its gradient is that of the loss at
-        ``scale="cross_entropy"`` where rho is rho*, so it falls as training goes on, which the
-        values of the loss need not do: those of one step have another rho, and another size, than
-        those of the next. No state is read or moved, and no other rank asked.
+        not change when a constant is added to all logits. It is the value of the loss at
+        ``scale="cross_entropy"``, and where rho is rho* its gradient is that of the loss; so it
+        falls as training goes on, which the printed loss need not do: that of one step has another
+        rho than that of the next. No state is read or moved, and no other rank asked.
 
         Args:
             logits: f, as for the loss.
@@ -214,6 +221,16 @@ class PENEX(PenalisedLoss):
         # Of what underflows, or has nothing left in it, the quotient is to be 0 and not NaN.
         size = size.clamp(min=F.smallest_size(size.dtype))
         return size / ranks if self.reduction == "mean" else size / sums[2]
+
+    def level(self, sums: Tensor) -> Tensor | None:
+        """`progress` of a batch, if that is what the loss shows."""
+        if self.scale == "paper":
+            return None
+        ex, se, _, mass = sums.unbind()
+        smallest = F.smallest_size(sums.dtype)
+        found = (ex / mass).clamp(min=smallest).log() / self.alpha
+        found = found + (se / mass).clamp(min=smallest).log()
+        return torch.where(mass == 0, torch.zeros_like(found), found)
 
     def implementation(self, logits: Tensor, target: Tensor) -> str:
         """Which implementation computes a batch: ``reference``, ``eager`` or ``triton``.
@@ -283,14 +300,14 @@ class PENEX(PenalisedLoss):
                 self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
-            rho, divisor = self.settle(sums[:3].sum(1))
-            if divisor is None:
-                divisor = sums.new_ones(())
+            settled = self.settle(sums.sum(1))
+            divisor = sums.new_ones(()) if settled.divisor is None else settled.divisor
+            rho = settled.rho
             if not isinstance(rho, Tensor):
                 rho = torch.full_like(divisor, rho)
             numbers = torch.stack([rho.to(sums), divisor])
             value = F.sign(self.alpha) * sums[0] + numbers[0] * sums[1]
-            value = (value if self.reduction == "none" else value.sum()) / divisor
+            value = self.reduced(value, sums[3], settled)
         if not (logits.requires_grad and torch.is_grad_enabled()):
             return value
         arguments = logits, (value,), target, weight, sums, numbers, rest
@@ -334,9 +351,9 @@ class PENEX(PenalisedLoss):
         return penalty.lowest_penalty(self.alpha, self.rho_min)
 
     def extra_repr(self) -> str:
-        """The numbers that decide the mathematics, and the scale if it is not the paper's."""
+        """The numbers that decide the mathematics, and the scale if it is not the usual one."""
         shown = super().extra_repr()
-        return shown if self.scale == "paper" else f"{shown}, scale={self.scale}"
+        return shown if self.scale == "cross_entropy" else f"{shown}, scale={self.scale}"
 
     @property
     def _sharpness(self) -> float:

@@ -1,7 +1,7 @@
 """Losses with a penalty on sum_j exp f_j whose weight, rho, is estimated batch by batch."""
 
 import warnings
-from typing import ClassVar, Unpack
+from typing import ClassVar, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -10,6 +10,22 @@ from penex import penalty, targets
 from penex.base import POSITIVE_OR_NONE, Group, Loss, Options, Settings
 
 _LARGEST = 1e38  # float32 ends at three times that
+
+
+class Settled(NamedTuple):
+    """What the sums of a batch decide.
+
+    Attributes:
+        rho: the penalty.
+        divisor: what the loss is divided by, if by anything.
+        level: what its mean is to read as, if not as itself.
+        total: this rank's D.
+    """
+
+    rho: Tensor | float
+    divisor: Tensor | None
+    level: Tensor | None
+    total: Tensor
 
 
 class PenalisedLoss(Loss):
@@ -83,20 +99,37 @@ class PenalisedLoss(Loss):
         batch = self.read(input, target)
         own, se, evidence = self.terms(batch)
         with torch.no_grad():
-            sums = torch.stack([evidence.sum(), se.sum(), batch.total])
-        rho, divisor = self.settle(sums)
-        values = own + rho * se
-        values = values if self.reduction == "none" else values.sum()
-        return values if divisor is None else values / divisor
+            parts = evidence.sum(), se.sum(), batch.total, batch.mass.sum()
+            sums = torch.stack(parts).detach()  # forward-mode derivatives are not off by no_grad
+        settled = self.settle(sums)
+        return self.reduced(own + settled.rho * se, batch.mass, settled)
 
-    def settle(self, sums: Tensor) -> tuple[Tensor | float, Tensor | None]:
-        """The rho of a batch and what it is divided by, if at all, from this rank's sums.
-
-        In train() mode this is a step of rho.
+    def reduced(self, values: Tensor, mass: Tensor, settled: Settled) -> Tensor:
+        """The loss from its terms at every position, with a value that says how far a model is.
 
         Args:
-            sums: of evidence, se and D.
+            values: at every position.
+            mass: sum_j u_ij at every position.
+            settled: what `settle` said of the batch.
         """
+        values = values if self.reduction == "none" else values.sum()
+        values = values if settled.divisor is None else values / settled.divisor
+        if settled.level is None:
+            return values
+        # What is added has no gradient: the numbers change, and nothing that is learned from them.
+        if self.reduction == "none":
+            short = settled.level * settled.total - values.detach().sum()
+            return values + mass.detach() * (short / targets.divisor(mass, mass.detach().sum()))
+        shown = settled.level if self.reduction == "mean" else settled.level * settled.total
+        return (values - values.detach()) + shown
+
+    def settle(self, sums: Tensor) -> Settled:
+        """What the sums of a batch decide, from this rank's. In train() mode a step of rho.
+
+        Args:
+            sums: of evidence, se, D and mass.
+        """
+        own_total = sums[2]
         counts = self.training and (self.accumulate == 1 or torch.is_grad_enabled())
         with torch.no_grad():
             sums, ranks = self.sum_over_ranks(sums)
@@ -106,8 +139,8 @@ class PenalisedLoss(Loss):
             else:
                 if self.training and not counts:
                     self._warn_of_no_gradients()
-                rho = self._penalty(sums, counts).to(sums.dtype)
-            return rho, self.divisor(sums, rho, ranks)
+                rho = self._penalty(sums[:3], counts).to(sums.dtype)
+            return Settled(rho, self.divisor(sums, rho, ranks), self.level(sums), own_total)
 
     def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:
         """What the loss of a batch is divided by: for a mean D, shared among the ranks.
@@ -116,13 +149,17 @@ class PenalisedLoss(Loss):
         gradient of one process on the whole batch.
 
         Args:
-            sums: of evidence, se and D, over all ranks.
+            sums: of evidence, se, D and mass, over all ranks.
             rho: the penalty of this batch.
             ranks: how many share it.
         """
         if self.reduction != "mean":
             return None
         return targets.divisor(sums[0] + sums[1], sums[2] / ranks)
+
+    def level(self, sums: Tensor) -> Tensor | None:
+        """What the mean over a batch is to read as; None for the loss itself."""
+        return None
 
     @torch.no_grad()
     def end_step(self) -> None:

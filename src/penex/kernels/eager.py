@@ -119,11 +119,30 @@ def _bound(summands: int, dtype: torch.dtype) -> float:
     return math.exp(F.exp_limit(summands, dtype))
 
 
-def loss(logits: Tensor, batch: Sums, alpha: float, rho: float, divisor: float) -> Tensor:
-    """(sign(alpha) sum ex + rho sum se) / divisor, with its gradient if one is asked for."""
+def loss(
+    logits: Tensor,
+    batch: Sums,
+    alpha: float,
+    rho: float,
+    divisor: float,
+    shown: float | None = None,
+) -> Tensor:
+    """(sign(alpha) sum ex + rho sum se) / divisor, with its gradient if one is asked for.
+
+    Args:
+        logits: f.
+        batch: its sums.
+        alpha: the sensitivity.
+        rho: the penalty.
+        divisor: of value and gradient.
+        shown: another value, with the same gradient.
+    """
+    value = shown
+    if value is None:
+        value = (F.sign(alpha) * batch.ex + rho * batch.se) / divisor
     if not (logits.requires_grad and torch.is_grad_enabled()):
-        return _value(batch, alpha, rho, divisor)
-    return apply(_Loss, logits, (batch, alpha, rho, divisor))
+        return _filled(batch.result, value)
+    return apply(_Loss, logits, (batch, alpha, rho, divisor, value))
 
 
 def apply(kind: type[torch.autograd.Function], *arguments: Any) -> Tensor:
@@ -132,25 +151,24 @@ def apply(kind: type[torch.autograd.Function], *arguments: Any) -> Tensor:
     return found
 
 
-def _value(batch: Sums, alpha: float, rho: float, divisor: float) -> Tensor:
-    value = (F.sign(alpha) * batch.ex + rho * batch.se) / divisor
+def _filled(result: Tensor, value: float) -> Tensor:
     try:
-        return batch.result.fill_(value)
+        return result.fill_(value)
     except RuntimeError:  # it does not fit the dtype
-        return batch.result.fill_(math.copysign(math.inf, value))
+        return result.fill_(math.copysign(math.inf, value))
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, given: tuple[Sums, float, float, float]) -> Tensor:
-        batch, alpha, rho, divisor = given
+    def forward(ctx: Any, logits: Tensor, given: tuple[Sums, float, float, float, float]) -> Tensor:
+        batch, alpha, rho, divisor, value = given
         batch.own.mul_(_constant(-abs(alpha) / divisor, batch.own.dtype))
         # Only a second backward pass, or a derivative of this one, reads the logits again: until
         # then they may be changed, as under cross-entropy. The target is read at once.
         ctx.save_for_backward(logits, batch.label)
         ctx.parts = batch.powers, batch.own, batch.label, batch.label._version, logits.dtype
         ctx.rest = batch.mass, alpha, rho / divisor, divisor
-        return _value(batch, alpha, rho, divisor)
+        return _filled(batch.result, value)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

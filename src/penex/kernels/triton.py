@@ -159,12 +159,15 @@ def finish(  # type: ignore[no-untyped-def]
     sum_ex = tl.zeros((BLOCK,), tl.float32)
     sum_se = tl.zeros((BLOCK,), tl.float32)
     sum_share = tl.zeros((BLOCK,), tl.float32)
+    sum_mass = tl.zeros((BLOCK,), tl.float32)
     for k in range(BLOCKS):
         row = k * BLOCK + tl.arange(0, BLOCK)
         mask = row < rows
         sum_ex += tl.load(sums + row, mask=mask, other=0.0)
         sum_se += tl.load(sums + rows + row, mask=mask, other=0.0)
         sum_share += tl.load(sums + 2 * rows + row, mask=mask, other=0.0)
+        if SCALED:
+            sum_mass += tl.load(sums + 3 * rows + row, mask=mask, other=0.0)
     ex, se, total = tl.sum(sum_ex), tl.sum(sum_se), tl.sum(sum_share)
     left = ex + se
     if FIXED:
@@ -192,11 +195,17 @@ def finish(  # type: ignore[no-untyped-def]
     if MEAN:
         divisor = tl.where(left == 0, 1.0, total)
     if SCALED:
-        # The last number is `functional.smallest_size`, which a kernel cannot call.
+        smallest = 1.1754943508222875e-34  # `functional.smallest_size`: a kernel cannot call it
         size = tl.maximum(tl.abs(alpha) * ex, now * se, propagate_nan=tl.PropagateNan.ALL)
-        size = tl.maximum(size, 1.1754943508222875e-34, propagate_nan=tl.PropagateNan.ALL)
+        size = tl.maximum(size, smallest, propagate_nan=tl.PropagateNan.ALL)
         divisor = size if MEAN else size / total
-    tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
+        mass = tl.sum(sum_mass)
+        mean_ex = tl.maximum(ex / mass, smallest, propagate_nan=tl.PropagateNan.ALL)
+        mean_se = tl.maximum(se / mass, smallest, propagate_nan=tl.PropagateNan.ALL)
+        level = tl.where(mass == 0, 0.0, tl.log(mean_ex) / alpha + tl.log(mean_se))
+        tl.store(value, level if MEAN else level * total)
+    else:
+        tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
     tl.store(numbers, now)
     tl.store(numbers + 1, divisor)
 

@@ -45,6 +45,8 @@ class Task:
         sizes: the sides of images that it can be had with, if there is a choice; `collect` then
             takes one as image_size.
         rates: learning rates of losses that have their own.
+        arguments: of losses that are other ones here than by default, unless the user gives them:
+            the paper's tasks have the paper's PENEX.
         search: what is tuned for each loss, and between which edges.
         folds: if there are any, a run tests on the fold that its seed says: see `split.fold`.
     """
@@ -63,8 +65,13 @@ class Task:
     identity: Mapping[str, Any] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
+    arguments: Mapping[str, Mapping[str, float | bool | str | None]] = field(default_factory=dict)
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
     folds: int = 0
+
+
+# Arguments of losses on the paper's tasks: PENEX as it is printed.
+AS_PRINTED: Mapping[str, Mapping[str, str]] = {"penex": {"scale": "paper"}}
 
 
 def data_root() -> Path:

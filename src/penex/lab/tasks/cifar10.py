@@ -17,7 +17,7 @@ from penex.lab.data.noise import LabelNoise
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.tasks import Task, data_root
+from penex.lab.tasks import AS_PRINTED, Task, data_root
 
 _FOLDER = "cifar-10-batches-py"
 
@@ -55,6 +55,7 @@ TASK = Task(
     model="cnn",
     build=cnn,
     recipe=RECIPE,
+    arguments=AS_PRINTED,
     preprocessing={"kind": "images", "image_size": 32},
 )
 

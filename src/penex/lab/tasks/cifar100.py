@@ -13,7 +13,7 @@ from penex.lab.data import Collection, cifar
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.tasks import Task, data_root
+from penex.lab.tasks import AS_PRINTED, Task, data_root
 
 _FOLDER = "cifar-100-python"
 
@@ -39,5 +39,6 @@ TASK = Task(
     model="cnn",
     build=cnn,
     recipe=Recipe(epochs=200, lr=1e-4, clip=15.0, matmul_precision="medium"),
+    arguments=AS_PRINTED,
     preprocessing={"kind": "images", "image_size": 32},
 )

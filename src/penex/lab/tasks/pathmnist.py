@@ -18,7 +18,7 @@ from penex.lab.data import Collection, Examples, arrays, catalogue
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.cnn import cnn
-from penex.lab.tasks import Task, data_root
+from penex.lab.tasks import AS_PRINTED, Task, data_root
 
 SIZES = (28, 32, 64)
 _FILES = {28: "pathmnist.npz", 64: "pathmnist_64.npz"}
@@ -106,6 +106,7 @@ TASK = Task(
     model="cnn",
     build=cnn,
     recipe=Recipe(epochs=200, lr=1e-4, clip=10.0, matmul_precision="medium"),
+    arguments=AS_PRINTED,
     preprocessing={"kind": "images", "image_size": 32},
     identity={"image_size": 32},
     sizes=SIZES,

@@ -242,7 +242,9 @@ def plan(
     if not 0 <= seed < 2**63:
         raise LabError(f"A seed must be at least 0 and below 2^63; got {seed}.")
     contender = loss if isinstance(loss, Contender) else Contender(loss)
-    loss, changes = contender.loss, dict(changes or {})
+    changes = dict(changes or {})
+    loss = contender.loss
+    loss = LossSpec(loss.name, {**task.arguments.get(loss.name, {}), **loss.arguments})
     if loss.name in task.rates:
         changes.setdefault("lr", task.rates[loss.name])
     size = task.train_size if train_size is None else train_size
