@@ -38,6 +38,7 @@ bench: $(VENV)/.dev
 figures: $(VENV)/.demo
 	$(BIN)/python examples/boosting_view.py
 	$(BIN)/python examples/divergence.py
+	$(BIN)/python examples/other_sign.py
 	$(BIN)/penex bench
 	cp runs/bench/bench.png docs/images/
 	$(BIN)/penex compare

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from penex import registry
 
-SHOWN = {"ex": ("#D55E00", "-"), "ce": ("0.45", "--"), "penex": ("#0072B2", "-")}
+SHOWN = {"ex": "-", "ce": "--", "penex": "-"}
 READ_AT = (10, 100, 1000, 5000, 10_000, 50_000)
 
 
@@ -72,7 +72,8 @@ def main() -> None:
     with plt.style.context(["science", "no-latex"]):
         plt.rcParams.update({"font.size": 11})
         figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-        for name, (colour, line) in SHOWN.items():
+        for name, line in SHOWN.items():
+            colour = registry.colour(name)
             largest, accuracy = train(name, arguments.steps)
             title = registry.find(name).title
             row = "".join(f"{largest[step - 1]:>10.1f}" for step in read_at)
@@ -89,7 +90,7 @@ def main() -> None:
             xlabel="optimiser step (Adam)",
             ylabel="largest logit",
             title="Without its penalty, the exponential loss lets the logits grow",
-            xlim=(1, arguments.steps * 3),
+            xlim=(1, arguments.steps * 4),
         )
         figure.savefig(arguments.out, dpi=140)
     print(f"wrote {arguments.out}")

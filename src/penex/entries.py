@@ -131,6 +131,15 @@ ENTRIES = (
         colour="#D55E00",
     ),
     Entry(
+        "penex_negative",
+        "PENEX, alpha < 0",
+        PENEX,
+        "PENEX with the other sign of alpha: what looks wrong pulls least",
+        (Parameter("alpha", -0.3, -0.7, -0.05, "below 0: the lower, the less an outlier pulls"),),
+        ours=True,
+        colour="#999933",
+    ),
+    Entry(
         "ex",
         "EX",
         ExponentialLoss,

@@ -41,6 +41,8 @@ LOSSES = (
     "elr",
     "penex",
     "penex:rho=1e-6",
+    "penex_negative",
+    "penex_negative:rho=1e-6",
 )
 TRIALS = 12
 JUDGED = View("last", calibrate=True)
@@ -59,6 +61,7 @@ SEARCH = {
     "nce_rce": _searched("a", 0.1, 100.0),
     "elr": _searched("lambda_", 0.5, 10.0),
     "penex": _searched("alpha", 0.01, 1.0),
+    "penex_negative": _searched("alpha", -0.7, -0.05, log=False),
 }
 
 
