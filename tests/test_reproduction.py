@@ -264,7 +264,7 @@ def test_a_sweep_trains_what_the_table_has_not(files: Path, tmp_path: Path) -> N
     trained: list[str] = []
 
     def done(run: Run, record: Record, reused: bool) -> None:
-        trained.extend([] if reused else [str(run.loss)])
+        trained.extend([] if reused else [run.label])
 
     place = Place(tmp_path, hooks=Hooks(done=done))
     compare(table, place, command="the table")

@@ -136,7 +136,7 @@ def test_any_strides() -> None:
 def test_a_hundred_steps_of_the_algorithm(alpha: float) -> None:
     """Against the oracle, in float64: the loss and rho of each step."""
     batches = [batch(seed, (8, 5), torch.float32, "hard") for seed in range(100)]
-    loss = penex.PENEX(alpha, impl="triton").to(DEVICE)
+    loss = penex.PENEX(alpha, impl="triton", scale="paper").to(DEVICE)
     wide = [(logits.double().cpu(), target.cpu()) for logits, target in batches]
     steps = _reference.algorithm(wide, alpha, rho_min=loss.lowest)
     atol = 0.0 if alpha > 0 else 1e-4  # the terms cancel, and each is up to a hundred
@@ -419,7 +419,7 @@ def test_a_scaler_saves_gradients_that_float16_would_lose() -> None:
     """Below 6e-8 there is nothing in float16: the factor must come before the rounding."""
     logits = torch.full((4, 64), -12.0, dtype=torch.float16, device=DEVICE).requires_grad_()
     target = torch.zeros(4, dtype=torch.int64, device=DEVICE)
-    loss = penex.PENEX(rho=0.01, impl="triton")
+    loss = penex.PENEX(rho=0.01, impl="triton", scale="paper")
     (loss(logits, target) * 65536).backward()
     expected = 65536 * 0.01 / 4 * math.exp(-12)
     assert logits.grad is not None
