@@ -29,7 +29,7 @@ try:
 except ImportError:
     estimate_joint = get_label_quality_scores = None
 
-LOSSES = ("ce", "gce", "penex", "penex:alpha=-0.5")
+LOSSES = ("ce", "gce", "penex", "penex_negative:alpha=-0.5")
 
 
 def margin(found: HeldOut) -> torch.Tensor:
