@@ -10,6 +10,7 @@ __all__ = [
     "conex",
     "extras",
     "functional",
+    "linear_penex",
     "metrics",
     "registry",
     "rivals",
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penex import registry as registry
     from penex import rivals as rivals
     from penex import theory as theory
+    from penex.linear import linear_penex as linear_penex
     from penex.loss import PENEX as PENEX
 else:
     # Torch takes seconds to import: it comes with the first name that is used, so that the
@@ -35,6 +37,8 @@ else:
 
         if name == "PENEX":
             return import_module("penex.loss").PENEX
+        if name == "linear_penex":
+            return import_module("penex.linear").linear_penex
         try:
             return import_module(f"penex.{name}")
         except ModuleNotFoundError as error:

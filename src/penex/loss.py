@@ -10,7 +10,7 @@ from torch import Tensor
 from penex import functional as F
 from penex import penalty, targets
 from penex.base import Group, Legal, Settings
-from penex.kernels import choice, eager
+from penex.kernels import choice, eager, head, linear
 from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
@@ -60,7 +60,8 @@ class PENEX(PenalisedLoss):
             under label noise.
         rho: None to estimate the penalty online; a number above 0 to hold it fixed.
         ema: the weight of a new batch in rho, in (0, 1].
-        rho_min: the lower bound of rho. For alpha below 0 it is at least
+        rho_min: the lower bound of rho; with K above 1000 classes 1000 / K of it, as rho* itself
+            goes with 1 / K (`penex.penalty.bound_for`). For alpha below 0 it is at least
             `penex.functional.lowest_penalty`, without which the loss is not bounded below.
         rho_max: the upper bound of rho.
         order: ``algorithm`` averages, then clips (the paper's Algorithm 1); ``listing`` clips,
@@ -184,6 +185,7 @@ class PENEX(PenalisedLoss):
             weight = self._buffers["weight"]
             batch = eager.sums(input, target, self.alpha, weight, self.ignore_index)
             if batch is not None:
+                self.meet(input.shape[1])
                 rho = self._step(batch)
                 divisor, shown = batch.total if self.reduction == "mean" else 1.0, None
                 if self.scale == "cross_entropy":
@@ -194,6 +196,33 @@ class PENEX(PenalisedLoss):
                     shown *= 1.0 if self.reduction == "mean" else batch.total
                 return eager.loss(input, batch, self.alpha, rho, divisor, shown)
         return super().forward(input, target)
+
+    def linear(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        bias: Tensor | None = None,
+        *,
+        chunk: int | None = None,
+    ) -> Tensor:
+        """The loss of the logits hidden @ weight.T + bias, which never exist all at once.
+
+        What ``loss(logits, target)`` gives, with the same steps of rho, in memory that grows with
+        the hidden states and the weights: for language models, whose logits fill a GPU. See
+        `penex.linear_penex` for the arguments and what it cannot do.
+
+        >>> loss, head = PENEX(alpha=0.1), torch.nn.Linear(8, 3)
+        >>> target = torch.tensor([0, 1, 2, 0])
+        >>> loss.linear(torch.zeros(4, 8), 0 * head.weight, target, 0 * head.bias)
+        tensor(1.1000, grad_fn=<_WithGradientsBackward>)
+        """
+        options = head.Options(
+            self.alpha, self.weight, self.ignore_index, self.label_smoothing, self.reduction,
+            chunk, self.impl,
+        )  # fmt: skip
+        self.follow(hidden)
+        return linear.loss(hidden, weight, target, bias, options, self.settle)
 
     def progress(self, logits: Tensor, target: Tensor) -> Tensor:
         """How far a model has come, in cross-entropy's units: log E[EX] / alpha + log E[SE].
@@ -280,6 +309,7 @@ class PENEX(PenalisedLoss):
         """The loss by the kernels of `kernels.fused`."""
         fused = choice.kernels()
         self.follow(logits)
+        self.meet(logits.shape[1])
         weight, buffer = self._buffers["weight"], self._buffers["rho"]
         assert buffer is not None
         if weight is not None:
@@ -300,7 +330,7 @@ class PENEX(PenalisedLoss):
                 self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
-            settled = self.settle(sums.sum(1))
+            settled = self.settle(sums.sum(1), logits.shape[1])
             divisor = sums.new_ones(()) if settled.divisor is None else settled.divisor
             rho = settled.rho
             if not isinstance(rho, Tensor):
@@ -348,7 +378,8 @@ class PENEX(PenalisedLoss):
     @property
     def lowest(self) -> float:
         """The lower bound of rho: rho_min, or what bounds the loss of a negative alpha."""
-        return penalty.lowest_penalty(self.alpha, self.rho_min)
+        # Not super().lowest: torch.compile cannot read a property of that.
+        return penalty.lowest_penalty(self.alpha, penalty.bound_for(self.classes, self.rho_min))
 
     def extra_repr(self) -> str:
         """The numbers that decide the mathematics, and the scale if it is not the usual one."""

@@ -37,6 +37,7 @@ class PenalisedLoss(Loss):
 
     settings: ClassVar[Settings] = {"fixed_rho": POSITIVE_OR_NONE}
     _has_warned = False
+    classes = 0  # of the last batch
     statistics = ("rho", "window")
     fixed_rho: float | None
     rho: Tensor
@@ -87,8 +88,8 @@ class PenalisedLoss(Loss):
 
     @property
     def lowest(self) -> float:
-        """The lower bound of rho."""
-        return self.rho_min
+        """The lower bound of rho, for as many classes as the last batch had."""
+        return penalty.bound_for(self.classes, self.rho_min)
 
     def initial(self, statistic: str) -> float:
         """The fixed rho, if there is one; 0 stands for no usable batch yet."""
@@ -101,7 +102,7 @@ class PenalisedLoss(Loss):
         with torch.no_grad():
             parts = evidence.sum(), se.sum(), batch.total, batch.mass.sum()
             sums = torch.stack(parts).detach()  # forward-mode derivatives are not off by no_grad
-        settled = self.settle(sums)
+        settled = self.settle(sums, batch.logits.shape[batch.dim])
         return self.reduced(own + settled.rho * se, batch.mass, settled)
 
     def reduced(self, values: Tensor, mass: Tensor, settled: Settled) -> Tensor:
@@ -123,12 +124,14 @@ class PenalisedLoss(Loss):
         shown = settled.level if self.reduction == "mean" else settled.level * settled.total
         return (values - values.detach()) + shown
 
-    def settle(self, sums: Tensor) -> Settled:
+    def settle(self, sums: Tensor, classes: int) -> Settled:
         """What the sums of a batch decide, from this rank's. In train() mode a step of rho.
 
         Args:
             sums: of evidence, se, D and mass.
+            classes: how many there are.
         """
+        self.meet(classes)
         own_total = sums[2]
         counts = self.training and (self.accumulate == 1 or torch.is_grad_enabled())
         with torch.no_grad():
@@ -141,6 +144,11 @@ class PenalisedLoss(Loss):
                     self._warn_of_no_gradients()
                 rho = self._penalty(sums[:3], counts).to(sums.dtype)
             return Settled(rho, self.divisor(sums, rho, ranks), self.level(sums), own_total)
+
+    def meet(self, classes: int) -> None:
+        """Note how many classes a batch has; a symbol of a compiler's is no number yet."""
+        if type(classes) is int:
+            self.classes = classes
 
     def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:
         """What the loss of a batch is divided by: for a mean D, shared among the ranks.

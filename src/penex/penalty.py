@@ -13,6 +13,8 @@ ORDERS = ("algorithm", "listing")
 # Up to here exp is exact in every batch there can be: the limit of 9e12 logits in float32.
 _ALWAYS_EXACT = 45.0
 
+_PAPERS_CLASSES = 1000  # the most that the paper's bounds were meant for: ImageNet's
+
 
 def optimal_penalty(
     ex_mean: Number, se_mean: Number, alpha: float, eps: float | Tensor = 1e-12
@@ -53,6 +55,20 @@ def lowest_penalty(alpha: Number, rho_min: float = 0.0) -> Number:
     if alpha > 0:
         return rho_min
     return max(rho_min, -alpha * math.exp(-_ALWAYS_EXACT * (1 + alpha)))
+
+
+def bound_for(classes: int, rho_min: float) -> float:
+    r"""The lower bound of rho for a number of classes: rho_min, times 1000 / K above 1000.
+
+    rho* is about |alpha| / K as long as logits are near 0: 1e-4 for alpha = 0.1 and the 1000
+    classes of the paper's largest task, a hundred times its bound of 1e-6, but 7.8e-7 for 128,256.
+    A bound above rho* is no guard: it holds rho fixed, and the logits of all classes have to fall
+    first. So the room that the paper's bound leaves at 1000 classes is kept beyond them.
+
+    >>> bound_for(10, 1e-6), bound_for(100_000, 1e-6)
+    (1e-06, 1e-08)
+    """
+    return rho_min if classes <= _PAPERS_CLASSES else rho_min * _PAPERS_CLASSES / classes
 
 
 def check_penalty(alpha: float, rho: float) -> None:

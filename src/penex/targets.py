@@ -110,7 +110,7 @@ def read(
     if weight is not None:
         spread = spread * _along(weight, logits)
     share = ((1 - label_smoothing) * hit).unsqueeze(dim)
-    u = _named(lambda: spread.scatter_add(dim, index.unsqueeze(dim), share), index, classes)
+    u = named(lambda: spread.scatter_add(dim, index.unsqueeze(dim), share), index, classes)
     mass = u.sum(dim)
     return Batch(_zeroed(logits, mass, dim), dim, None, u, mass, hit.sum())
 
@@ -188,12 +188,12 @@ def _along(weight: Tensor, logits: Tensor) -> Tensor:
 
 
 def _pick(values: Tensor, index: Tensor, dim: int) -> Tensor:
-    return _named(
+    return named(
         lambda: values.gather(dim, index.unsqueeze(dim)).squeeze(dim), index, values.shape[dim]
     )
 
 
-def _named(lookup: Callable[[], Tensor], index: Tensor, classes: int) -> Tensor:
+def named(lookup: Callable[[], Tensor], index: Tensor, classes: int) -> Tensor:
     """Do a lookup by class; if it fails for a target out of range, say which one.
 
     The lookup checks its indices anyway, so a good batch pays nothing for this and it works under

@@ -54,6 +54,25 @@ def is_fusible(logits: Tensor, target: Tensor, weight: Tensor | None) -> bool:
     )
 
 
+def can_launch(hidden: Tensor) -> bool:
+    """Whether `kernels.linear` may have its exponentials made by Triton."""
+    return (
+        _HAS_TRITON
+        and type(hidden) in _PLAIN
+        and hidden.numel() > 0
+        and hidden.dtype != torch.float64
+        and (hidden.is_cuda or launches().INTERPRETED)
+        and not _is_transformed()
+    )
+
+
+def launches() -> Any:
+    """What launches the kernels; it imports triton."""
+    from penex.kernels import launch
+
+    return launch
+
+
 def kernels() -> Any:
     """The fused kernels; they import triton, which is not everywhere and takes a second."""
     from penex.kernels import fused

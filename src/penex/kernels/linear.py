@@ -1,0 +1,336 @@
+r"""PENEX of a linear layer's logits, f = h W^T + b, which never exist all at once.
+
+With T positions and K = 128,256 classes the (T, K) logits are what fills a GPU. PENEX has no
+normaliser that they would have to wait for, and rho, which the whole batch decides, is a factor of
+all the penalty's gradient. So one walk over chunks of classes c is enough, three products each:
+
+    G_c = mass e(h W_c^T + b_c),   SE += sum_c G_c,   dH += G_c W_c,   dW_c = G_c^T h,
+
+e(f) = exp(min(f, limit)) being the slope of the saturated exponential. dW_c is one product and is
+written once; only dH is added up, in float32. At the end both are multiplied by rho / D, and the
+targets' part, one entry a position, is added.
+
+With label smoothing the first term is as dense as the second and rho is no factor any more: then a
+first walk makes the sums, and a second one, which knows rho, the gradient: four products.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from penex import functional as F
+from penex.kernels import choice, eager, head
+from penex.kernels.head import Batch
+
+Settle = Callable[[Tensor, int], tuple[Tensor | float, Tensor | None]]
+
+_BLOCK = 2**25  # bytes of what is made at once besides a chunk
+
+
+class Walk(NamedTuple):
+    """What a walk over the classes found.
+
+    Attributes:
+        se: sum_j exp f_ij of each position, saturated, without its mass.
+        ex: sum_j u_ij exp(-alpha f_ij) over what smoothing spreads; 0 without it.
+        hidden: G W, in float32 or wider; None if nobody asked.
+        weight: G^T h, in the products' dtype; None if nobody asked.
+        bias: the column sums of G; None if nobody asked.
+    """
+
+    se: Tensor
+    ex: Tensor
+    hidden: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+
+
+def loss(
+    hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, options: head.Options,
+    settle: Settle,
+) -> Tensor:  # fmt: skip
+    """PENEX of the layer's logits.
+
+    Args:
+        hidden: h, (..., H).
+        weight: W, (K, H).
+        target: class indices, (...).
+        bias: b, (K) or None.
+        options: what else decides it.
+        settle: gives rho and the divisor (None for 1) from the sums of ex, se and D, and the
+            number of classes.
+
+    Raises:
+        ValueError: for what it cannot do.
+    """
+    if torch.compiler.is_compiling():
+        # Chunks, and kernels that are asked for once, are nothing for its graph: it goes around.
+        around = torch.compiler.disable(_given)  # type: ignore[no-untyped-call]
+        found: Tensor = around(hidden, weight, target, bias, options, settle)
+        return found
+    return _given(hidden, weight, target, bias, options, settle)
+
+
+def _given(
+    hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, options: head.Options,
+    settle: Settle,
+) -> Tensor:  # fmt: skip
+    head.check(hidden, weight, target, bias, options)
+    hidden, weight, bias = head.cast(hidden, weight, bias)
+    hidden = hidden.reshape(-1, hidden.shape[-1])
+    with torch.no_grad():
+        batch = head.read(hidden, weight, target.reshape(-1), bias, options)
+    return _loss(hidden, weight, bias, batch, settle)
+
+
+def _loss(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, batch: Batch, settle: Settle
+) -> Tensor:
+    """(sign(alpha) sum ex + rho sum se) / divisor, with its gradients if any are asked for."""
+    on = torch.is_grad_enabled()
+    wanted = [on and given is not None and given.requires_grad for given in (hidden, weight, bias)]
+    smooth = batch.spread is not None
+    with torch.no_grad():
+        found = walk(batch, [asked and not smooth for asked in wanted])
+        own, slope = _own(batch)
+        ex, se = (own + found.ex).sum(), (batch.mass * found.se).sum()
+        sums = torch.stack([ex, se, batch.total])
+    rho, divisor = settle(sums, len(weight))
+    with torch.no_grad():
+        if divisor is None:
+            divisor = torch.ones_like(ex)
+        value = (F.sign(batch.alpha) * ex + rho * se) / divisor
+        if not any(wanted):
+            return value
+        if smooth:
+            found = walk(batch, wanted, rho)
+    pull = slope.mul_(-abs(batch.alpha))
+    factor = 1 / divisor if smooth else rho / divisor
+    kept = batch._replace(hidden=None), found, wanted, rho if smooth else None
+    return eager.apply(_WithGradients, hidden, weight, bias, (value, pull, factor, divisor), kept)
+
+
+def walk(batch: Batch, wanted: list[bool], rho: Tensor | float | None = None) -> Walk:
+    """One walk over the classes: their sums, and the parts of the gradient that are wanted.
+
+    Args:
+        batch: what to walk over.
+        wanted: whether the gradients of hidden, weight and bias are.
+        rho: with label smoothing, the penalty in the gradient; None for the sums alone.
+    """
+    h, mass = batch.hidden, batch.mass
+    assert h is not None
+    tokens, classes = len(h), len(batch.weight)
+    wide, narrow = mass.dtype, h.dtype
+    se, ex = torch.zeros_like(mass), torch.zeros_like(mass)
+    d_hidden = torch.zeros(h.shape, dtype=wide, device=h.device) if wanted[0] else None
+    d_weight = torch.empty(batch.weight.shape, dtype=narrow, device=h.device) if wanted[1] else None
+    d_bias = torch.empty(classes, dtype=wide, device=h.device) if wanted[2] else None
+    # A chunk's rows begin where 16 bytes can be read at once, however many classes are left for
+    # the last one (50,257 is odd): it is a part of the same memory.
+    memory = torch.empty(tokens, batch.chunk, dtype=narrow, device=h.device)
+    with torch.autocast(h.device.type, enabled=False):
+        for start in range(0, classes, batch.chunk):
+            part = slice(start, min(start + batch.chunk, classes))
+            rows = batch.weight[part].to(narrow)
+            f = torch.mm(h, rows.t(), out=memory[:, : len(rows)])
+            bias = None if batch.bias is None else batch.bias[part]
+            if batch.spread is not None:
+                _spread_powers(f, bias, batch, batch.spread[part], se, ex, rho)
+            elif batch.fused:
+                choice.launches().powers(f, bias, mass, se, batch.limit)
+            else:
+                _powers(f, bias, mass, se, batch.limit)
+            if d_bias is not None:
+                torch.sum(f, 0, dtype=wide, out=d_bias[part])
+            if d_weight is not None:
+                torch.mm(f.t(), h, out=d_weight[part])
+            if d_hidden is not None:
+                _add_product(d_hidden, f, rows)
+    return Walk(se, ex, d_hidden, d_weight, d_bias)
+
+
+def _powers(f: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit: float) -> None:
+    """Add sum_j exp f_j to se, and write mass e(f) over the logits; plain, for any device."""
+    powers = f.to(se.dtype)  # the logits themselves, if they have it
+    if bias is not None:
+        powers += bias
+    above = torch.relu(powers - limit).sum(1)
+    powers.clamp_(max=limit).exp_()
+    se += powers.sum(1) + math.exp(limit) * above
+    powers *= mass.unsqueeze(1)
+    if powers is not f:
+        f.copy_(powers)
+
+
+def _spread_powers(
+    f: Tensor,
+    bias: Tensor | None,
+    batch: Batch,
+    spread: Tensor,
+    se: Tensor,
+    ex: Tensor,
+    rho: Tensor | float | None,
+) -> None:
+    """The same with label smoothing: both terms are dense, and the gradient needs rho."""
+    wide = f.to(se.dtype)
+    if bias is not None:
+        wide = wide + bias
+    kept = (batch.mass != 0).unsqueeze(1)
+    u = torch.where(kept, spread, 0)
+    own = -batch.alpha * wide
+    if rho is None:
+        se += F.saturated_exp(wide, batch.limit).sum(1)
+        # A class of no weight may be masked with -inf, and 0 times infinity is to be 0.
+        ex += torch.where(u == 0, 0, u * F.saturated_exp(own, batch.own_limit)).sum(1)
+        return
+    penalty = wide.clamp(max=batch.limit).exp_() * (rho * batch.mass).unsqueeze(1)
+    f.copy_(penalty.sub_(own.clamp_(max=batch.own_limit).exp_() * u, alpha=abs(batch.alpha)))
+
+
+def _own(batch: Batch) -> tuple[Tensor, Tensor]:
+    """U exp(-alpha f_y) of each position's own class, saturated, and with it u e(-alpha f_y)."""
+    assert batch.hidden is not None
+    wide = batch.mass.dtype
+    f = torch.empty_like(batch.mass)
+    for part in _blocks(batch.hidden.shape[0], batch.hidden.shape[1] * 8):
+        rows = batch.weight[batch.label[part]].to(wide)
+        torch.sum(rows.mul_(batch.hidden[part]), 1, out=f[part])
+    if batch.bias is not None:
+        f += batch.bias[batch.label]
+    x = f.mul_(-batch.alpha)
+    value = batch.own * F.saturated_exp(x, batch.own_limit)
+    return value, x.clamp_(max=batch.own_limit).exp_().mul_(batch.own)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Total += left right, with total in float32 though they may be in half precision."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    elif _adds_wide(left.device):
+        # The sum is made where the product is, and no product is stored.
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    else:
+        total += left @ right
+
+
+_WIDE: dict[torch.device, bool] = {}
+
+
+def _adds_wide(device: torch.device) -> bool:
+    """Whether torch adds a product of bfloat16 to float32 in one call there; tried once."""
+    if device not in _WIDE:
+        small = torch.ones(16, 16, dtype=torch.bfloat16, device=device)
+        total = torch.zeros(16, 16, device=device)
+        try:
+            torch.addmm(total, small, small, out_dtype=total.dtype, out=total)
+            _WIDE[device] = True
+        except (RuntimeError, TypeError):  # an older torch, or a device for which it has none
+            _WIDE[device] = False
+    return _WIDE[device]
+
+
+class _WithGradients(torch.autograd.Function):
+    """A value that was computed, with the gradients that belong to it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        numbers: tuple[Tensor, Tensor, Tensor, Tensor],
+        kept: tuple[Batch, Walk, list[bool], Tensor | float | None],
+    ) -> Tensor:
+        """Return the value."""
+        ctx.save_for_backward(hidden, weight)
+        ctx.numbers, ctx.kept = numbers[1:], kept
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        return numbers[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients, in place, and add the targets' part."""
+        grad = grads[0]
+        if torch.is_grad_enabled() or eager.is_batched(grad):
+            raise RuntimeError(
+                "Linear PENEX has a first derivative only, and one at a time: for second ones "
+                "(create_graph=True) or batched ones give the logits themselves to the loss."
+            )
+        hidden, weight = ctx.saved_tensors
+        pull, factor, divisor = ctx.numbers
+        batch, found, wanted, rho = ctx.kept
+        if found is None:  # a second backward pass: the first one has used the gradients up
+            found = walk(batch.again(hidden), wanted, rho)
+        ctx.kept = batch, None, wanted, rho
+        pull, factor = pull * (grad / divisor), factor * grad
+        result: list[Tensor | None] = [None, None, None]
+        if found.hidden is not None:
+            result[0] = _finish_hidden(found.hidden, factor, pull, weight, batch, hidden.dtype)
+        if found.weight is not None:
+            _scale(found.weight, factor)
+            _add_rows(found.weight, batch.label, pull, hidden)
+            result[1] = found.weight.to(weight.dtype)
+        if found.bias is not None:
+            d_bias = found.bias.mul_(factor).index_add_(0, batch.label, pull)
+            result[2] = d_bias.to(ctx.bias_dtype)
+        return *result, None, None
+
+
+def _finish_hidden(
+    total: Tensor, factor: Tensor, pull: Tensor, weight: Tensor, batch: Batch, dtype: torch.dtype
+) -> Tensor:
+    """Factor total + pull W_y, in the dtype of the hidden states."""
+    out = total if total.dtype == dtype else torch.empty_like(total, dtype=dtype)
+    for part in _blocks(len(total), total.shape[1] * 8):
+        block = total[part].mul_(factor)
+        block.addcmul_(pull[part].unsqueeze(1), weight[batch.label[part]].to(total.dtype))
+        if out is not total:
+            out[part] = block
+    return out
+
+
+def _scale(values: Tensor, factor: Tensor) -> None:
+    """Multiply in place, by a factor that is not rounded to the dtype of the values."""
+    if values.dtype == factor.dtype:
+        values.mul_(factor)
+    elif values.is_cuda:
+        values.mul_(factor.view(1))
+    else:  # where torch would make a wide copy of all values
+        for part in _blocks(len(values), values.shape[1] * 8):
+            values[part].mul_(factor.view(1))
+
+
+def _add_rows(total: Tensor, index: Tensor, pull: Tensor, hidden: Tensor) -> None:
+    """Add pull_i h_i to row index_i of total, with sums in float32.
+
+    A frequent class has hundreds of positions; added one by one in bfloat16, all but the first 256
+    would be lost. So positions are sorted by class, their sums made, and each added once.
+    """
+    wide = pull.dtype
+    left, outer = (pull != 0).unsqueeze(1), pull.unsqueeze(1)
+    if total.dtype == wide:
+        for part in _blocks(len(hidden), hidden.shape[1] * 8):
+            rows = torch.where(left[part], outer[part] * hidden[part].to(wide), 0)
+            total.index_add_(0, index[part], rows)
+        return
+    order = index.argsort(stable=True)
+    index = index[order]
+    first = torch.ones_like(index)
+    first[1:] = index[1:] != index[:-1]
+    group = first.cumsum(0) - 1
+    classes = torch.zeros_like(index).scatter_(0, group, index)  # 0 where there is no such group
+    left, outer = left[order], outer[order]
+    for part in _blocks(hidden.shape[1], len(hidden) * 8):
+        rows = torch.where(left, outer * hidden[:, part][order].to(wide), 0)
+        sums = torch.zeros_like(rows).index_add_(0, group, rows)
+        total[:, part].index_add_(0, classes, sums.to(total.dtype))
+
+
+def _blocks(count: int, size: int) -> Iterator[slice]:
+    """Parts of so many things of a size in bytes, each at most `_BLOCK` in all."""
+    step = max(1, _BLOCK // max(size, 1))
+    return (slice(start, start + step) for start in range(0, count, step))
