@@ -157,6 +157,57 @@ def test_compiled_equals_eager() -> None:
         torch.testing.assert_close(shadow.rho, eager.rho)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_linear_layers_loss_equals_the_cpus_without_waiting(options: dict[str, Any]) -> None:
+    """Value, gradients and rho; chunks with a rest, and classes that are no multiple of 8."""
+    here, there = penex.PENEX(0.1, **options), penex.PENEX(0.1, **options).cuda()
+    weight, bias = torch.randn(7, 16), torch.randn(7)
+    for _, target in batches(4):
+        hidden = torch.randn(32, 16) / 4
+        ours = [x.cuda().requires_grad_() for x in (hidden, weight, bias)]
+        theirs = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
+        expected = here(theirs[0] @ theirs[1].T + theirs[2], target)
+        expected.backward()
+        labels = target.cuda()
+        with any_wait_for_the_gpu_is_an_error():
+            value = there.linear(ours[0], ours[1], labels, ours[2], chunk=3)
+            torch.autograd.backward(value)
+        torch.testing.assert_close(value.cpu(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(there.rho.cpu(), here.rho, rtol=1e-5, atol=0)
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.grad is not None
+            torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_a_linear_layers_loss_in_bfloat16_is_no_worse_than_cross_entropy() -> None:
+    """Gradients against float64, and a peak of memory far below the logits."""
+    positions, width, classes = 1024, 128, 20_011
+    hidden = torch.randn(positions, width, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(classes, width, device="cuda", dtype=torch.bfloat16) / width**0.5
+    target = torch.randint(classes, (positions,), device="cuda")
+    given = [hidden.requires_grad_(), weight.requires_grad_()]
+    wide = [x.detach().double().requires_grad_() for x in given]
+    cross_entropy = nn.functional.cross_entropy
+    exact = [
+        torch.autograd.grad(cross_entropy(wide[0] @ wide[1].T, target), wide),
+        torch.autograd.grad(penex.PENEX(0.1)(wide[0] @ wide[1].T, target), wide),
+    ]
+    theirs = torch.autograd.grad(cross_entropy(given[0] @ given[1].T, target), given)
+    loss = penex.PENEX(0.1).cuda()
+    torch.autograd.grad(loss.linear(given[0], given[1], target, chunk=2048), given)
+    loss.reset_parameters()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    ours = torch.autograd.grad(loss.linear(given[0], given[1], target, chunk=2048), given)
+    assert torch.cuda.max_memory_allocated() - before < positions * classes * 2
+    for k in range(2):
+        off, known = (
+            ((found.double() - right[k]).norm() / right[k].norm()).item()
+            for found, right in ((ours[k], exact[1]), (theirs[k], exact[0]))
+        )
+        assert off <= 1.1 * known
+
+
 def test_auto_takes_triton_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     from penex.kernels import fused

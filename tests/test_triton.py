@@ -553,13 +553,78 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
     assert len(made) == 11
 
 
+def layer(
+    seed: int, dtype: torch.dtype, size: tuple[int, int, int] = (13, 8, 300)
+) -> tuple[list[Tensor], Tensor]:
+    """Hidden states, weights and bias, and targets of which a third is ignored."""
+    positions, width, classes = size
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (positions, width), (classes, width), (classes,)
+    made = [torch.randn(shape, generator=generator).to(DEVICE, dtype) for shape in shapes]
+    target = torch.randint(classes, (positions,), generator=generator)
+    target[::3] = -100
+    return [one.requires_grad_() for one in made], target.to(DEVICE)
+
+
+@pytest.mark.parametrize("dtype", EXACT)
+@pytest.mark.parametrize("name", ["plain", "weighted", "scaled sum", "accumulated"])
+@pytest.mark.parametrize("alpha", [0.1, -0.3])
+def test_a_linear_layers_loss_equals_the_plain_walk(
+    alpha: float, name: str, dtype: torch.dtype
+) -> None:
+    """Chunks with and without a rest, with a bias; float16 is computed in float32."""
+    fast, slow = made(name, 300, alpha)
+    for seed in range(3):
+        ours, target = layer(seed, dtype)
+        theirs = [one.detach().clone().requires_grad_() for one in ours]
+        chunk = (64, 100, None)[seed]
+        value = fast.linear(ours[0], ours[1], target, ours[2], chunk=chunk)
+        expected = slow.linear(theirs[0], theirs[1], target, theirs[2], chunk=chunk)
+        torch.autograd.backward(value)
+        torch.autograd.backward(expected)
+        size = (slow.rho * 300 * 50).item()
+        torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6 * size)
+        torch.testing.assert_close(fast.rho, slow.rho, rtol=2e-6, atol=0)
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.grad is not None
+            assert other.grad is not None
+            scale = other.grad.abs().max().item()
+            torch.testing.assert_close(
+                one.grad, other.grad, rtol=EXACT[dtype], atol=2 * EXACT[dtype] * scale
+            )
+
+
+@pytest.mark.parametrize("size", [60.0, 1e4])
+@pytest.mark.parametrize("alpha", [1.0, -0.3])
+def test_a_linear_layers_loss_saturates_as_promised(alpha: float, size: float) -> None:
+    (_, w, _), target = layer(0, torch.float32)
+    found = []
+    for loss in made("plain", 300, alpha):
+        hidden, weight = (x.detach().clone().requires_grad_() for x in (size * torch.eye(13, 8), w))
+        value = loss.linear(hidden.to(DEVICE), weight, target, chunk=128)
+        torch.autograd.backward(value)
+        assert value.isfinite()
+        assert weight.grad is not None
+        found.append((value, weight.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=2e-5, atol=1e-30)
+
+
+def test_what_triton_cannot_do_for_a_linear_layer_is_said() -> None:
+    (h, w, _), target = layer(0, torch.float64)
+    with pytest.raises(ValueError, match="hidden states up to float32"):
+        penex.PENEX(impl="triton").linear(h, w, target)
+
+
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from penex.kernels import triton as ours
 
-POINTERS = {"logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value"}
+POINTERS = {
+    "logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value",
+    "bias", "mass", "se", "values", "factor",
+}
 FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
 OPTIONS = (
     (False, False, False), (False, True, True), (True, True, True),
@@ -567,11 +632,11 @@ OPTIONS = (
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
         for soft, weighted, spread in OPTIONS:
-            for kernel in (ours.rows, ours.finish, ours.gradient):
+            for kernel in (ours.rows, ours.finish, ours.gradient, ours.powers, ours.scale):
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
-                    "SCALED": weighted, "EXACT": kind == "*fp32",
+                    "SCALED": weighted, "EXACT": kind == "*fp32", "BIASED": weighted,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish
@@ -581,7 +646,7 @@ for arch in (80, 90):
                     elif name == "target":
                         signature[name] = "*fp32" if soft else "*i64"
                     elif name in POINTERS:
-                        same = name in ("logits", "out") and not finish
+                        same = name in ("logits", "out", "values") and not finish
                         rows = kernel is ours.rows and name == "out"
                         signature[name] = kind if same and not rows else "*fp32"
                     else:

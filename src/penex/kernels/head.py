@@ -209,7 +209,7 @@ def _zeroed(hidden: Tensor, mass: Tensor) -> Tensor:
 
 
 def _check_range(index: Tensor, classes: int) -> None:
-    targets.named(lambda: index.new_empty(classes).index_select(0, index), index, classes)
+    targets.named(lambda: index.new_empty(classes).gather(0, index), index, classes)
 
 
 def _is_fused(hidden: Tensor, spread: Tensor | None, impl: str) -> bool:

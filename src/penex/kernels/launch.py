@@ -223,3 +223,11 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
         triton.powers, key, logits.device, rows, *tensors, classes, logits.stride(0), float(limit),
         _is_exact(logits), bias is not None, -(-classes // block), block, max(1, block // 512),
     )  # fmt: skip
+
+
+def scale(values: Tensor, factor: Tensor) -> None:
+    """Multiply dense values of one of `DTYPES` by a float32 number, in place."""
+    count, block = values.numel(), 4096
+    key = values.dtype, count, _aligned(values, factor)
+    programs = -(-count // block)
+    _launch(triton.scale, key, values.device, programs, values, factor, count, block, 8)

@@ -110,7 +110,9 @@ def _loss(
     pull = slope.mul_(-abs(batch.alpha))
     factor = 1 / divisor if smooth else rho / divisor
     kept = batch._replace(hidden=None), found, wanted, rho if smooth else None
-    return eager.apply(_WithGradients, hidden, weight, bias, (value, pull, factor, divisor), kept)
+    numbers = value, pull, factor, divisor
+    result: Tensor = _WithGradients.apply(hidden, weight, bias, numbers, kept)  # type: ignore[no-untyped-call]
+    return result
 
 
 def walk(batch: Batch, wanted: list[bool], rho: Tensor | float | None = None) -> Walk:
@@ -271,7 +273,7 @@ class _WithGradients(torch.autograd.Function):
         if found.hidden is not None:
             result[0] = _finish_hidden(found.hidden, factor, pull, weight, batch, hidden.dtype)
         if found.weight is not None:
-            _scale(found.weight, factor)
+            _scale(found.weight, factor, batch.fused)
             _add_rows(found.weight, batch.label, pull, hidden)
             result[1] = found.weight.to(weight.dtype)
         if found.bias is not None:
@@ -293,13 +295,13 @@ def _finish_hidden(
     return out
 
 
-def _scale(values: Tensor, factor: Tensor) -> None:
+def _scale(values: Tensor, factor: Tensor, fused: bool) -> None:
     """Multiply in place, by a factor that is not rounded to the dtype of the values."""
-    if values.dtype == factor.dtype:
+    if fused:
+        choice.launches().scale(values, factor)
+    elif values.dtype == factor.dtype:
         values.mul_(factor)
-    elif values.is_cuda:
-        values.mul_(factor.view(1))
-    else:  # where torch would make a wide copy of all values
+    else:  # in parts, as torch makes a wide copy on a CPU
         for part in _blocks(len(values), values.shape[1] * 8):
             values[part].mul_(factor.view(1))
 

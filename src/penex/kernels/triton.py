@@ -267,3 +267,12 @@ def powers(  # type: ignore[no-untyped-def]
         sums += slope * (1.0 + tl.where(f > limit, f - limit, 0.0))
         tl.store(x + columns, (own * slope).to(logits.dtype.element_ty), mask=mask)
     tl.store(se + row, tl.load(se + row) + tl.sum(sums))
+
+
+@triton.jit
+def scale(values, factor, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A stretch of values times a number, which is not rounded to their dtype first."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < count
+    scaled = tl.load(values + place, mask=mask).to(tl.float32) * tl.load(factor)
+    tl.store(values + place, scaled.to(values.dtype.element_ty), mask=mask)
