@@ -90,3 +90,15 @@ def test_quickstart_says_what_is_wrong() -> None:
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 2
     assert "--train-size must be from 1 to 1796" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["penex", "cross_entropy"])
+def test_the_language_model_is_trained(loss: str) -> None:
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'penex[text]'")
+    command = [sys.executable, "examples/language_model.py", "--loss", loss, "--steps", "2"]
+    result = subprocess.run(
+        [*command, "--classes", "2000"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert "held-out cross-entropy" in result.stdout
+    assert ("rho" in result.stdout) == (loss == "penex")
