@@ -615,28 +615,87 @@ def test_what_triton_cannot_do_for_a_linear_layer_is_said() -> None:
         penex.PENEX(impl="triton").linear(h, w, target)
 
 
+def test_a_linear_layers_kernels_are_kept_by_all_that_they_depend_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another number of positions is another number of programs."""
+    from penex.kernels import launch, linear_launch, linear_triton
+
+    made: list[tuple[Any, ...]] = []
+    again: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(launch, "_runners", {})
+    names = "powers", "scale", "own_logits", "finish_hidden", "add_rows"
+    for name in names:
+        monkeypatch.setattr(linear_triton, name, Recorder(made, again))
+    for positions in (6, 6, 4):
+        (h, w, _), target = layer(0, torch.float32, (positions, 8, 32))
+        numbers = torch.ones(positions, device=DEVICE)
+        linear_launch.powers(h @ w.T, None, numbers, numbers, 60)
+        linear_launch.scale(h, numbers[0])
+        linear_launch.own_logits(h, w, target)
+        linear_launch.finish_hidden(h, w, target, numbers, numbers[0], torch.float32)
+        linear_launch.add_rows(w, target, numbers, h)
+    assert len(made) == 2 * len(names)
+    assert len(again) == len(names)
+    assert [grid for grid, _ in again] == [(6, 1, 1), (1, 1, 1), *3 * [(6, 1, 1)]]
+
+
+def test_a_frequent_class_of_a_linear_layer_is_summed_whole() -> None:
+    """More positions than a tile has, in bfloat16, and the rest of a tile."""
+    (h, w, _), _ = layer(0, torch.bfloat16, (101, 600, 5))
+    target = torch.tensor([3] * 70 + [1] * 8 + [-100] * 3 + [0] * 16 + [4] * 4, device=DEVICE)
+    wide = [x.detach().double().requires_grad_() for x in (h, w)]
+    torch.autograd.backward(penex.PENEX(0.5, rho=1e-9, impl="triton").linear(h, w, target))
+    torch.autograd.backward(penex.PENEX(0.5, rho=1e-9)(wide[0] @ wide[1].T, target))
+    for one, other in zip((h, w), wide, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert (one.grad.double() - other.grad).norm() <= 0.02 * other.grad.norm()
+
+
+def test_a_target_that_is_no_class_of_a_linear_layer_makes_its_row_nan() -> None:
+    (h, w, _), target = layer(0, torch.float32)
+    if DEVICE == "cpu":
+        with pytest.raises(IndexError, match="Target 300 is out of bounds"):
+            penex.PENEX(impl="triton").linear(h, w, target.where(target != target[1], 300))
+        return
+    loss = penex.PENEX(impl="triton").cuda()
+    value = loss.linear(h, w, target.where(target != target[1], 300))
+    torch.autograd.backward(value)
+    assert value.isnan()
+    assert loss.rho == 0
+    assert h.grad is not None
+    assert h.grad[1].isnan().all()
+
+
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from penex.kernels import linear_triton as layer
 from penex.kernels import triton as ours
 
 POINTERS = {
     "logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value",
-    "bias", "mass", "se", "values", "factor",
+    "bias", "mass", "se", "values", "factor", "hidden", "label", "total", "order", "pull",
 }
 FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
 OPTIONS = (
     (False, False, False), (False, True, True), (True, True, True),
 )
+KERNELS = (
+    ours.rows, ours.finish, ours.gradient,
+    layer.powers, layer.scale, layer.own_logits, layer.finish_hidden, layer.add_rows,
+)
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
         for soft, weighted, spread in OPTIONS:
-            for kernel in (ours.rows, ours.finish, ours.gradient, ours.powers, ours.scale):
+            for kernel in KERNELS:
                 known = {
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
                     "SCALED": weighted, "EXACT": kind == "*fp32", "BIASED": weighted,
+                    "PARTS": 8, "ROWS": 8,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish
@@ -645,6 +704,8 @@ for arch in (80, 90):
                         signature[name], constants[name] = "constexpr", known[name]
                     elif name == "target":
                         signature[name] = "*fp32" if soft else "*i64"
+                    elif name in ("label", "order"):
+                        signature[name] = "*i64"
                     elif name in POINTERS:
                         same = name in ("logits", "out", "values") and not finish
                         rows = kernel is ours.rows and name == "out"

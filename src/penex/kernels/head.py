@@ -54,7 +54,7 @@ class Batch(NamedTuple):
         limit: up to where exp f is exact.
         own_limit: up to where exp(-alpha f) is.
         chunk: how many classes at a time.
-        fused: whether Triton makes the exponentials.
+        fused: whether Triton makes what is no product.
     """
 
     hidden: Tensor | None
@@ -116,7 +116,7 @@ def read(
         limit=limit,
         own_limit=limit if alpha > 0 else -alpha * limit,
         chunk=min(options.chunk or chunk_of(len(hidden), classes, hidden), classes),
-        fused=_is_fused(hidden, spread, options.impl),
+        fused=_is_fused(hidden, weight, spread, options.impl),
     )
 
 
@@ -212,14 +212,15 @@ def _check_range(index: Tensor, classes: int) -> None:
     targets.named(lambda: index.new_empty(classes).gather(0, index), index, classes)
 
 
-def _is_fused(hidden: Tensor, spread: Tensor | None, impl: str) -> bool:
-    """Whether Triton makes the exponentials; without it, or for float64, plain operations do."""
-    able = spread is None and choice.can_launch(hidden)
+def _is_fused(hidden: Tensor, weight: Tensor, spread: Tensor | None, impl: str) -> bool:
+    """Whether Triton makes what is no product; without it, or for float64, plain operations do."""
+    able = spread is None and weight.stride(1) == 1 and choice.can_launch(hidden)
     if impl == "auto":
         return able and hidden.is_cuda and choice.kernels().works(hidden.device)
     if impl == "triton" and not able:
         raise ValueError(
             "impl='triton' cannot do this batch: for linear() it takes hidden states up to float32 "
-            "on a GPU, with Triton installed, without label smoothing."
+            "on a GPU, with Triton installed, weights with a class's features side by side, and no "
+            "label smoothing."
         )
     return impl == "triton"

@@ -202,32 +202,3 @@ def gradient(
         rows, classes, blocks, *steps, float(alpha), _limit(logits.numel()), float(smoothing),
         _is_exact(logits), soft, weight is not None, spread, block, warps,
     )  # fmt: skip
-
-
-def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit: float) -> None:
-    """Add sum_j exp f_ij to se_i and write mass_i exp(min(f_ij, limit)) over the logits.
-
-    Args:
-        logits: f without its bias, (N, C) in one of `DTYPES`; the columns lie side by side.
-        bias: (C) in float32, or None.
-        mass: (N) in float32.
-        se: (N) in float32.
-        limit: up to where exp is exact.
-    """
-    rows, classes = logits.shape
-    # One program has a whole row, so that its sum needs no other and has a fixed order.
-    block = min(4096, 1 << max(4, (classes - 1).bit_length()))
-    tensors = logits, logits if bias is None else bias, mass, se
-    key = logits.dtype, classes, logits.stride(0), bias is None, _aligned(*tensors)
-    _launch(
-        triton.powers, key, logits.device, rows, *tensors, classes, logits.stride(0), float(limit),
-        _is_exact(logits), bias is not None, -(-classes // block), block, max(1, block // 512),
-    )  # fmt: skip
-
-
-def scale(values: Tensor, factor: Tensor) -> None:
-    """Multiply dense values of one of `DTYPES` by a float32 number, in place."""
-    count, block = values.numel(), 4096
-    key = values.dtype, count, _aligned(values, factor)
-    programs = -(-count // block)
-    _launch(triton.scale, key, values.device, programs, values, factor, count, block, 8)

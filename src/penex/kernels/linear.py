@@ -196,16 +196,26 @@ def _spread_powers(
 def _own(batch: Batch) -> tuple[Tensor, Tensor]:
     """U exp(-alpha f_y) of each position's own class, saturated, and with it u e(-alpha f_y)."""
     assert batch.hidden is not None
-    wide = batch.mass.dtype
-    f = torch.empty_like(batch.mass)
-    for part in _blocks(batch.hidden.shape[0], batch.hidden.shape[1] * 8):
-        rows = batch.weight[batch.label[part]].to(wide)
-        torch.sum(rows.mul_(batch.hidden[part]), 1, out=f[part])
+    if batch.fused:
+        f = choice.launches().own_logits(batch.hidden, batch.weight, batch.label)
+    else:
+        f = _own_logits(batch)
     if batch.bias is not None:
         f += batch.bias[batch.label]
     x = f.mul_(-batch.alpha)
     value = batch.own * F.saturated_exp(x, batch.own_limit)
     return value, x.clamp_(max=batch.own_limit).exp_().mul_(batch.own)
+
+
+def _own_logits(batch: Batch) -> Tensor:
+    """H W_y of each position."""
+    assert batch.hidden is not None
+    wide = batch.mass.dtype
+    f = torch.empty_like(batch.mass)
+    for part in _blocks(batch.hidden.shape[0], batch.hidden.shape[1] * 8):
+        rows = batch.weight[batch.label[part]].to(wide)
+        torch.sum(rows.mul_(batch.hidden[part]), 1, out=f[part])
+    return f
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -271,10 +281,14 @@ class _WithGradients(torch.autograd.Function):
         pull, factor = pull * (grad / divisor), factor * grad
         result: list[Tensor | None] = [None, None, None]
         if found.hidden is not None:
-            result[0] = _finish_hidden(found.hidden, factor, pull, weight, batch, hidden.dtype)
+            finish = choice.launches().finish_hidden if batch.fused else _finish_hidden
+            given = found.hidden, weight, batch.label, pull, factor, hidden.dtype
+            result[0] = finish(*given)
         if found.weight is not None:
-            _scale(found.weight, factor, batch.fused)
-            _add_rows(found.weight, batch.label, pull, hidden)
+            kernels = choice.launches() if batch.fused else None
+            (kernels.scale if kernels else _scale)(found.weight, factor)
+            add = kernels.add_rows if kernels else _add_rows
+            add(found.weight, batch.label, pull, hidden)
             result[1] = found.weight.to(weight.dtype)
         if found.bias is not None:
             d_bias = found.bias.mul_(factor).index_add_(0, batch.label, pull)
@@ -283,27 +297,25 @@ class _WithGradients(torch.autograd.Function):
 
 
 def _finish_hidden(
-    total: Tensor, factor: Tensor, pull: Tensor, weight: Tensor, batch: Batch, dtype: torch.dtype
+    total: Tensor, weight: Tensor, label: Tensor, pull: Tensor, factor: Tensor, dtype: torch.dtype
 ) -> Tensor:
     """Factor total + pull W_y, in the dtype of the hidden states."""
     out = total if total.dtype == dtype else torch.empty_like(total, dtype=dtype)
     for part in _blocks(len(total), total.shape[1] * 8):
         block = total[part].mul_(factor)
-        block.addcmul_(pull[part].unsqueeze(1), weight[batch.label[part]].to(total.dtype))
+        block.addcmul_(pull[part].unsqueeze(1), weight[label[part]].to(total.dtype))
         if out is not total:
             out[part] = block
     return out
 
 
-def _scale(values: Tensor, factor: Tensor, fused: bool) -> None:
+def _scale(values: Tensor, factor: Tensor) -> None:
     """Multiply in place, by a factor that is not rounded to the dtype of the values."""
-    if fused:
-        choice.launches().scale(values, factor)
-    elif values.dtype == factor.dtype:
+    if values.dtype == factor.dtype:
         values.mul_(factor)
-    else:  # in parts, as torch makes a wide copy on a CPU
-        for part in _blocks(len(values), values.shape[1] * 8):
-            values[part].mul_(factor.view(1))
+        return
+    for part in _blocks(len(values), values.shape[1] * 8):  # as torch makes a wide copy on a CPU
+        values[part].mul_(factor.view(1))
 
 
 def _add_rows(total: Tensor, index: Tensor, pull: Tensor, hidden: Tensor) -> None:

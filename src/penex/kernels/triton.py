@@ -245,34 +245,3 @@ def gradient(  # type: ignore[no-untyped-def]
         slope = tl.zeros((BLOCK,), tl.float32)
     place = out + row * out_row_step + columns.to(tl.int64) * out_step
     tl.store(place, slope.to(out.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def powers(  # type: ignore[no-untyped-def]
-    logits, bias, mass, se, classes, row_step, limit,
-    EXACT: tl.constexpr, BIASED: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One row of a chunk of logits: its exponentials in their place, and their sum."""
-    row = tl.program_id(0).to(tl.int64)
-    x = logits + row * row_step
-    own = tl.load(mass + row)
-    sums = tl.zeros((BLOCK,), tl.float32)
-    for k in tl.range(0, BLOCKS, num_stages=2):
-        columns = k * BLOCK + tl.arange(0, BLOCK)
-        mask = columns < classes
-        f = tl.load(x + columns, mask=mask, other=-float("inf")).to(tl.float32)
-        if BIASED:
-            f += tl.load(bias + columns, mask=mask, other=0.0)
-        slope = _slope(f, limit, EXACT)
-        sums += slope * (1.0 + tl.where(f > limit, f - limit, 0.0))
-        tl.store(x + columns, (own * slope).to(logits.dtype.element_ty), mask=mask)
-    tl.store(se + row, tl.load(se + row) + tl.sum(sums))
-
-
-@triton.jit
-def scale(values, factor, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A stretch of values times a number, which is not rounded to their dtype first."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = place < count
-    scaled = tl.load(values + place, mask=mask).to(tl.float32) * tl.load(factor)
-    tl.store(values + place, scaled.to(values.dtype.element_ty), mask=mask)
