@@ -27,6 +27,7 @@ from torch.nn import functional as torch_functional
 import penex
 from benchmarks import linear_ways as ways
 from benchmarks._main import run
+from penex.kernels import linear as linear_kernels
 from penex.lab.bench import timings
 from penex.lab.ground import environment
 from penex.lab.ground.errors import LabError
@@ -376,7 +377,10 @@ def _measured(options: argparse.Namespace) -> Record:
         return {**rivals(device), **ours(device, every=every)}
 
     facts = {**environment.describe(device), "dtype": str(dtype).removeprefix("torch.")}
+    # Whether this torch adds a product of bfloat16 to float32 in one call; else it is stored first.
+    facts["adds_wide"] = linear_kernels._adds_wide(device)
     tell(f"{facts['device']}, torch {facts['torch']}, {facts['dtype']}")
+    tell(f"a product is added to float32 in one call: {facts['adds_wide']}")
     record: Record = {"format": 1, "environment": facts, "rows": [], "kernels": {}}
     record["errors"] = errors(contestants(True), device, dtype)
     for size in sizes:

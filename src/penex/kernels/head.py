@@ -115,7 +115,7 @@ def read(
         alpha=alpha,
         limit=limit,
         own_limit=limit if alpha > 0 else -alpha * limit,
-        chunk=min(options.chunk or chunk_of(len(hidden), classes, hidden), classes),
+        chunk=min(options.chunk or chunk_of(len(hidden), classes, hidden), -(-classes // 64) * 64),
         fused=_is_fused(hidden, weight, spread, options.impl),
     )
 
