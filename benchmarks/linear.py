@@ -18,7 +18,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from torch.nn import functional as torch_functional
 import penex
 from benchmarks import linear_ways as ways
 from benchmarks._main import run
+from benchmarks.linear_record import FLOOR, OURS, Record, fastest, named, plot, table
 from penex.kernels import linear as linear_kernels
 from penex.lab.bench import timings
 from penex.lab.ground import environment
@@ -35,13 +36,11 @@ from penex.lab.ground.errors import LabError
 LAYERS = ((768, 50257), (2304, 256000), (4096, 128256))  # GPT-2's, Gemma 2's, Llama 3's
 POSITIONS, QUICK = (2048, 8192, 32768), 8192
 SMALL = (512, 256, 4096)  # where float64 is affordable
-FLOOR, OURS, ON_LOGITS = "three products", "linear PENEX", "PENEX on logits"
 ALPHA = 0.1
 _PROFILED, _SHOWN = 3, 14  # calls, kernels
 
 Sized = tuple[int, int, int]
 Timed = Callable[[Tensor, Tensor, Tensor], Tensor]
-Record = dict[str, Any]
 
 
 class Contestant(NamedTuple):
@@ -86,7 +85,7 @@ def rivals(device: torch.device) -> dict[str, Contestant]:
         from cut_cross_entropy import linear_cross_entropy as cut
 
         found["cut-cross-entropy"] = Contestant(lambda h, w, y: _first(cut(h, w, y)), False)
-    found[ON_LOGITS] = Contestant(_on_logits(device), True)
+    found["PENEX on logits"] = Contestant(_on_logits(device), True)
     return found
 
 
@@ -259,78 +258,6 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
 
 
-def fastest(record: Record) -> list[str]:
-    """For each size which of our ways is the fastest, in sentences."""
-    lines = []
-    for size in dict.fromkeys(tuple(row["size"]) for row in record["rows"]):
-        mine = [
-            row
-            for row in record["rows"]
-            if tuple(row["size"]) == size and row["name"].startswith(OURS) and "seconds" in row
-        ]
-        if mine:
-            best = min(mine, key=lambda row: row["seconds"])
-            lines.append(f"{_named(size)}: {best['name']}, {best['ratio']:.3f} x the products")
-    return lines
-
-
-def table(record: Record) -> str:
-    """The record as a table in Markdown."""
-    lines = [
-        "| size | loss | ms (middle half) | over the products | extra memory, GiB "
-        "| error of value, dH, dW |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in record["rows"]:
-        if "seconds" in row:
-            low, high = (1e3 * q for q in row["quartiles"])
-            took = f"{1e3 * row['seconds']:.3f} ({low:.3f} to {high:.3f}) | {row['ratio']:.3f}"
-        else:
-            took = f"{row.get('error', '')} | "
-        extra = row.get("peak")
-        off = record["errors"].get(row["name"], {})
-        shown = off if isinstance(off, str) else ", ".join(f"{e:.1e}" for e in off.values())
-        memory = "" if extra is None else f"{extra / 2**30:.3f}"
-        lines.append(f"| {_named(row['size'])} | {row['name']} | {took} | {memory} | {shown} |")
-    return "\n".join(lines)
-
-
-def plot(record: Record, path: Path) -> None:
-    """Draw the peak of extra memory over the number of positions, a panel for each layer."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [row for row in record["rows"] if row.get("peak")]
-    if not rows:
-        raise LabError("The record has no memory to draw: it is measured on a GPU only.")
-    layers = list(dict.fromkeys(tuple(row["size"][1:]) for row in rows))
-    picture, axes = pyplot.subplots(
-        1, len(layers), figsize=(4 * len(layers), 3.6), squeeze=False, layout="constrained"
-    )
-    names = [name for name in dict.fromkeys(row["name"] for row in rows) if f"{OURS}," not in name]
-    for axis, layer in zip(axes[0], layers, strict=True):
-        for name in names:
-            mine = [r for r in rows if tuple(r["size"][1:]) == layer and r["name"] == name]
-            axis.plot(
-                [r["size"][0] for r in mine], [r["peak"] / 2**30 for r in mine],
-                marker="o", label=name, linewidth=2.5 if name == OURS else 1.2,
-            )  # fmt: skip
-        axis.set(
-            title=f"{layer[0]} features, {layer[1]:,} classes", xlabel="positions",
-            xscale="log", yscale="log",
-        )  # fmt: skip
-    axes[0][0].set_ylabel("extra memory, GiB")
-    axes[0][-1].legend(fontsize=7)
-    picture.savefig(path, dpi=150)
-    pyplot.close(picture)
-
-
-def _named(size: Sized) -> str:
-    return "x".join(map(str, size))
-
-
 def _sized(text: str) -> Sized:
     parts = text.split("x")
     if len(parts) != 3 or not all(part.isdecimal() and int(part) > 0 for part in parts):
@@ -384,12 +311,12 @@ def _measured(options: argparse.Namespace) -> Record:
     record: Record = {"format": 1, "environment": facts, "rows": [], "kernels": {}}
     record["errors"] = errors(contestants(True), device, dtype)
     for size in sizes:
-        tell(_named(size))
+        tell(named(size))
         every = bool(options.sizes) or size[0] == QUICK
         record["rows"] += measure(size, contestants(every), device, dtype, options.seconds, tell)
         if every:
             seen = profile(size, contestants(False)[OURS], device, dtype)
-            record["kernels"][_named(size)] = seen
+            record["kernels"][named(size)] = seen
             for kernel in seen:
                 took = f"{kernel['milliseconds']:9.3f} ms  {kernel['calls']:5.1f} times"
                 tell(f"    {took}  {kernel['kernel'][:90]}")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from penex.kernels import choice, linear
+from penex.kernels import linear
 from penex.kernels.head import Batch
 from penex.kernels.linear import Walk
 
@@ -109,8 +109,7 @@ def _walk(
 
 
 def _exponentials(f: Tensor, batch: Batch, se: Tensor) -> None:
-    make = choice.launches().powers if batch.fused else linear._powers
-    make(f, None, batch.mass, se, batch.limit)
+    batch.kernels.powers(f, None, batch.mass, se, batch.limit)
 
 
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import linear
+from benchmarks import linear, linear_record
 
 from penex.lab.ground.errors import LabError
 
@@ -44,17 +44,19 @@ def test_the_record_of_a_last_layer_is_tabulated_and_drawn(
     linear.main()
     record = json.loads(written.read_text())
     assert all("error" not in row for row in record["rows"])
-    ours = {name: off for name, off in record["errors"].items() if name.startswith(linear.OURS)}
+    ours = {
+        name: off for name, off in record["errors"].items() if name.startswith(linear_record.OURS)
+    }
     assert len(ours) >= 7
     assert all(error < 1e-6 for off in ours.values() for error in off.values())
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| 16x8x300 |") for line in lines) == len(record["rows"])
     assert lines[-1].startswith("16x8x300: linear PENEX")
     with pytest.raises(LabError, match="measured on a GPU only"):
-        linear.plot(record, tmp_path / "memory.png")
+        linear_record.plot(record, tmp_path / "memory.png")
     for row in record["rows"]:
         row["peak"] = 2.0**30
-    linear.plot(record, tmp_path / "memory.png")
+    linear_record.plot(record, tmp_path / "memory.png")
     assert (tmp_path / "memory.png").stat().st_size > 10_000
 
 

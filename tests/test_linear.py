@@ -351,6 +351,10 @@ def test_what_it_cannot_do_is_said_in_a_sentence() -> None:
         loss.linear(h, w, target, chunk=0)
     with pytest.raises(IndexError, match="Target 37 is out of bounds: with 37 classes"):
         loss.linear(h, w, target.where(target != target[1], 37))
+    with pytest.raises(ValueError, match="no gradient for rho: detach it"):
+        penex.linear_penex(h, w, target, alpha=0.1, rho=torch.ones((), requires_grad=True))
+    with pytest.raises(ValueError, match="no gradient for the class weights"):
+        penex.linear_penex(h, w, target, alpha=0.1, rho=0.1, class_weight=b)
     with pytest.raises(ValueError, match="rho must be at least"):
         penex.linear_penex(h, w, target, alpha=-0.9, rho=1e-6)
     with pytest.raises(RuntimeError, match="first derivative only"):

@@ -51,6 +51,8 @@ def linear_penex(
     """
     if not isinstance(rho, Tensor):
         check_penalty(alpha, rho)
+    elif rho.requires_grad:
+        raise ValueError("Linear PENEX has no gradient for rho: detach it.")
 
     def settle(sums: Tensor, _: int) -> tuple[Tensor | float, Tensor | None]:
         return rho, targets.divisor(sums[0] + sums[1], sums[2]) if reduction == "mean" else None

@@ -147,7 +147,8 @@ class PenalisedLoss(Loss):
 
     def meet(self, classes: int) -> None:
         """Note how many classes a batch has; a symbol of a compiler's is no number yet."""
-        if type(classes) is int:
+        # A module's attribute takes long to set; a compiler would compile anew for one it reads.
+        if type(classes) is int and (torch.compiler.is_compiling() or classes != self.classes):
             self.classes = classes
 
     def divisor(self, sums: Tensor, rho: Tensor | float, ranks: int) -> Tensor | None:

@@ -1,13 +1,13 @@
 """What a linear layer with a loss on it was given, checked and read once, for `kernels.linear`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from penex import functional as F
 from penex import targets
-from penex.kernels import choice
+from penex.kernels import choice, linear_plain
 
 # A chunk of the logits has at most the size of the hidden states' gradient in float32, but at least
 # this: smaller products leave a GPU's processors waiting, larger ones a CPU's caches. It depends on
@@ -70,6 +70,11 @@ class Batch(NamedTuple):
     own_limit: float
     chunk: int
     fused: bool
+
+    @property
+    def kernels(self) -> Any:
+        """What makes everything but the products: Triton, or plain operations."""
+        return choice.launches() if self.fused else linear_plain
 
     def again(self, hidden: Tensor) -> "Batch":
         """The batch with its hidden states, once more."""
@@ -172,6 +177,10 @@ def check(
             f"{name} must hold one number for each of the {classes} classes; got shape "
             f"{None if given is None else tuple(given.shape)}.",
         )
+    demand(
+        options.class_weight is None or not options.class_weight.requires_grad,
+        "Linear PENEX has no gradient for the class weights: detach them.",
+    )
     demand(
         0 <= smoothing <= 1,
         f"label_smoothing must be between 0 and 1; got {smoothing}.",

@@ -14,20 +14,17 @@ With label smoothing the first term is as dense as the second and rho is no fact
 first walk makes the sums, and a second one, which knows rho, the gradient: four products.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from penex import functional as F
-from penex.kernels import choice, eager, head
+from penex.kernels import eager, head
 from penex.kernels.head import Batch
 
 Settle = Callable[[Tensor, int], tuple[Tensor | float, Tensor | None]]
-
-_BLOCK = 2**25  # bytes of what is made at once besides a chunk
 
 
 class Walk(NamedTuple):
@@ -142,10 +139,8 @@ def walk(batch: Batch, wanted: list[bool], rho: Tensor | float | None = None) ->
             bias = None if batch.bias is None else batch.bias[part]
             if batch.spread is not None:
                 _spread_powers(f, bias, batch, batch.spread[part], se, ex, rho)
-            elif batch.fused:
-                choice.launches().powers(f, bias, mass, se, batch.limit)
             else:
-                _powers(f, bias, mass, se, batch.limit)
+                batch.kernels.powers(f, bias, mass, se, batch.limit)
             if d_bias is not None:
                 torch.sum(f, 0, dtype=wide, out=d_bias[part])
             if d_weight is not None:
@@ -153,19 +148,6 @@ def walk(batch: Batch, wanted: list[bool], rho: Tensor | float | None = None) ->
             if d_hidden is not None:
                 _add_product(d_hidden, f, rows)
     return Walk(se, ex, d_hidden, d_weight, d_bias)
-
-
-def _powers(f: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit: float) -> None:
-    """Add sum_j exp f_j to se, and write mass e(f) over the logits; plain, for any device."""
-    powers = f.to(se.dtype)  # the logits themselves, if they have it
-    if bias is not None:
-        powers += bias
-    above = torch.relu(powers - limit).sum(1)
-    powers.clamp_(max=limit).exp_()
-    se += powers.sum(1) + math.exp(limit) * above
-    powers *= mass.unsqueeze(1)
-    if powers is not f:
-        f.copy_(powers)
 
 
 def _spread_powers(
@@ -194,12 +176,8 @@ def _spread_powers(
 
 
 def _own(batch: Batch) -> tuple[Tensor, Tensor]:
-    """U exp(-alpha f_y) of each position's own class, saturated, and with it u e(-alpha f_y)."""
-    assert batch.hidden is not None
-    if batch.fused:
-        f = choice.launches().own_logits(batch.hidden, batch.weight, batch.label)
-    else:
-        f = _own_logits(batch)
+    """The weighted exp(-alpha f_y) of each position, saturated, and its slope, without alpha."""
+    f = batch.kernels.own_logits(batch.hidden, batch.weight, batch.label)
     if batch.bias is not None:
         f += batch.bias[batch.label]
     x = f.mul_(-batch.alpha)
@@ -207,19 +185,8 @@ def _own(batch: Batch) -> tuple[Tensor, Tensor]:
     return value, x.clamp_(max=batch.own_limit).exp_().mul_(batch.own)
 
 
-def _own_logits(batch: Batch) -> Tensor:
-    """H W_y of each position."""
-    assert batch.hidden is not None
-    wide = batch.mass.dtype
-    f = torch.empty_like(batch.mass)
-    for part in _blocks(batch.hidden.shape[0], batch.hidden.shape[1] * 8):
-        rows = batch.weight[batch.label[part]].to(wide)
-        torch.sum(rows.mul_(batch.hidden[part]), 1, out=f[part])
-    return f
-
-
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Total += left right, with total in float32 though they may be in half precision."""
+    """Add left right to a total in float32, though they may be in half precision."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
     elif _adds_wide(left.device):
@@ -280,71 +247,15 @@ class _WithGradients(torch.autograd.Function):
         ctx.kept = batch, None, wanted, rho
         pull, factor = pull * (grad / divisor), factor * grad
         result: list[Tensor | None] = [None, None, None]
+        kernels = batch.kernels
         if found.hidden is not None:
-            finish = choice.launches().finish_hidden if batch.fused else _finish_hidden
-            given = found.hidden, weight, batch.label, pull, factor, hidden.dtype
-            result[0] = finish(*given)
+            rest = batch.label, pull, factor, hidden.dtype
+            result[0] = kernels.finish_hidden(found.hidden, weight, *rest)
         if found.weight is not None:
-            kernels = choice.launches() if batch.fused else None
-            (kernels.scale if kernels else _scale)(found.weight, factor)
-            add = kernels.add_rows if kernels else _add_rows
-            add(found.weight, batch.label, pull, hidden)
+            kernels.scale(found.weight, factor)
+            kernels.add_rows(found.weight, batch.label, pull, hidden)
             result[1] = found.weight.to(weight.dtype)
         if found.bias is not None:
             d_bias = found.bias.mul_(factor).index_add_(0, batch.label, pull)
             result[2] = d_bias.to(ctx.bias_dtype)
         return *result, None, None
-
-
-def _finish_hidden(
-    total: Tensor, weight: Tensor, label: Tensor, pull: Tensor, factor: Tensor, dtype: torch.dtype
-) -> Tensor:
-    """Factor total + pull W_y, in the dtype of the hidden states."""
-    out = total if total.dtype == dtype else torch.empty_like(total, dtype=dtype)
-    for part in _blocks(len(total), total.shape[1] * 8):
-        block = total[part].mul_(factor)
-        block.addcmul_(pull[part].unsqueeze(1), weight[label[part]].to(total.dtype))
-        if out is not total:
-            out[part] = block
-    return out
-
-
-def _scale(values: Tensor, factor: Tensor) -> None:
-    """Multiply in place, by a factor that is not rounded to the dtype of the values."""
-    if values.dtype == factor.dtype:
-        values.mul_(factor)
-        return
-    for part in _blocks(len(values), values.shape[1] * 8):  # as torch makes a wide copy on a CPU
-        values[part].mul_(factor.view(1))
-
-
-def _add_rows(total: Tensor, index: Tensor, pull: Tensor, hidden: Tensor) -> None:
-    """Add pull_i h_i to row index_i of total, with sums in float32.
-
-    A frequent class has hundreds of positions; added one by one in bfloat16, all but the first 256
-    would be lost. So positions are sorted by class, their sums made, and each added once.
-    """
-    wide = pull.dtype
-    left, outer = (pull != 0).unsqueeze(1), pull.unsqueeze(1)
-    if total.dtype == wide:
-        for part in _blocks(len(hidden), hidden.shape[1] * 8):
-            rows = torch.where(left[part], outer[part] * hidden[part].to(wide), 0)
-            total.index_add_(0, index[part], rows)
-        return
-    order = index.argsort(stable=True)
-    index = index[order]
-    first = torch.ones_like(index)
-    first[1:] = index[1:] != index[:-1]
-    group = first.cumsum(0) - 1
-    classes = torch.zeros_like(index).scatter_(0, group, index)  # 0 where there is no such group
-    left, outer = left[order], outer[order]
-    for part in _blocks(hidden.shape[1], len(hidden) * 8):
-        rows = torch.where(left, outer * hidden[:, part][order].to(wide), 0)
-        sums = torch.zeros_like(rows).index_add_(0, group, rows)
-        total[:, part].index_add_(0, classes, sums.to(total.dtype))
-
-
-def _blocks(count: int, size: int) -> Iterator[slice]:
-    """Parts of so many things of a size in bytes, each at most `_BLOCK` in all."""
-    step = max(1, _BLOCK // max(size, 1))
-    return (slice(start, start + step) for start in range(0, count, step))

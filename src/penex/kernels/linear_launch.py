@@ -1,4 +1,4 @@
-"""How the kernels of `kernels.linear_triton` are launched; their plain twins are in `linear`."""
+"""How the kernels of `linear_triton` are launched; `linear_plain` has their plain twins."""
 
 import torch
 from torch import Tensor
