@@ -99,6 +99,10 @@ def ours(device: torch.device, *, every: bool) -> dict[str, Contestant]:
     found |= {
         f"{OURS}, stored products": Contestant(_linear(device), True, ways.stored),
         f"{OURS}, dH in bfloat16": Contestant(_linear(device), True, ways.narrow),
+        f"{OURS}, exp in the cache": Contestant(_linear(device), True, ways.nested),
+        f"{OURS}, exp in the cache, chunks of 16384": Contestant(
+            _linear(device, 16384), True, ways.nested
+        ),
         f"{OURS}, two streams": Contestant(_linear(device), True, ways.overlapped),
     }
     if device.type == "cuda" and importlib.util.find_spec("triton"):

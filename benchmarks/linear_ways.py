@@ -56,12 +56,22 @@ def in_the_product(batch: Batch, wanted: list[bool], rho: None = None) -> Walk:
     return _walk(batch, fused=True)
 
 
+def nested(batch: Batch, wanted: list[bool], rho: None = None) -> Walk:
+    """Logits and exponentials of a few classes at a time, while they are in the cache.
+
+    The two other products take a whole chunk: dH would else be read and written too often.
+    """
+    return _walk(batch, step=max(256, _CACHE // (2 * len(batch.mass)) // 256 * 256))
+
+
 _USUAL = linear.walk
+_CACHE = 2**25  # bytes; an H200's second level has 50 MiB
 
 
 def _walk(
-    batch: Batch, *, narrow: bool = False, overlapped: bool = False, fused: bool = False
-) -> Walk:
+    batch: Batch, *, narrow: bool = False, overlapped: bool = False, fused: bool = False,
+    step: int | None = None,
+) -> Walk:  # fmt: skip
     h, mass = batch.hidden, batch.mass
     assert h is not None
     classes, chunk = len(batch.weight), batch.chunk
@@ -84,10 +94,14 @@ def _walk(
 
             powers(h, rows, mass, se, batch.limit, f)
             return f
-        torch.mm(h, rows.t(), out=f)
         if side is None or main is None:
-            _exponentials(f, batch, se)
+            for some, out in zip(
+                torch.split(rows, step or chunk), torch.split(f, step or chunk, 1), strict=True
+            ):
+                torch.mm(h, some.t(), out=out)
+                _exponentials(out, batch, se)
             return f
+        torch.mm(h, rows.t(), out=f)
         side.wait_stream(main)
         with torch.cuda.stream(side):
             _exponentials(f, batch, se)

