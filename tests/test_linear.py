@@ -322,12 +322,19 @@ class Shared(penex.PENEX):
         return sums.mul_(2), 2  # in place, as all_reduce does it
 
 
-def test_ranks_share_a_batch() -> None:
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("scale", ["paper", "cross_entropy"])
+def test_ranks_share_a_batch(scale: str, reduction: str) -> None:
     (h, w, b), target = layer(0)
-    fast, slow = Shared(0.1, scale="paper"), Shared(0.1, scale="paper", impl="reference")
+    fast, slow = (
+        Shared(0.1, scale=scale, reduction=reduction, impl=impl) for impl in ("auto", "reference")
+    )
     value, expected = fast.linear(h, w, target, b), slow(h @ w.T + b, target)
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(fast.rho, slow.rho)
+    if scale == "cross_entropy":  # the other rank has the same batch: each shows its own part
+        alone = penex.PENEX(0.1, scale=scale, reduction=reduction)(h @ w.T + b, target)
+        torch.testing.assert_close(value, alone)
 
 
 def test_what_it_cannot_do_is_said_in_a_sentence() -> None:

@@ -54,8 +54,9 @@ def linear_penex(
     elif rho.requires_grad:
         raise ValueError("Linear PENEX has no gradient for rho: detach it.")
 
-    def settle(sums: Tensor, _: int) -> tuple[Tensor | float, Tensor | None]:
-        return rho, targets.divisor(sums[0] + sums[1], sums[2]) if reduction == "mean" else None
+    def settle(sums: Tensor, _: int) -> linear.Decided:
+        divisor = targets.divisor(sums[3], sums[2]) if reduction == "mean" else None
+        return linear.Decided(rho, divisor, None)
 
     options = head.Options(
         alpha, class_weight, ignore_index, label_smoothing, reduction, chunk, "auto"

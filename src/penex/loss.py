@@ -11,6 +11,7 @@ from penex import functional as F
 from penex import penalty, targets
 from penex.base import Group, Legal, Settings
 from penex.kernels import choice, eager, head, linear
+from penex.kernels.linear import Decided
 from penex.penalised import PenalisedLoss
 
 IMPLS = ("auto", "reference", "eager", "triton")
@@ -215,14 +216,21 @@ class PENEX(PenalisedLoss):
         >>> loss, head = PENEX(alpha=0.1), torch.nn.Linear(8, 3)
         >>> target = torch.tensor([0, 1, 2, 0])
         >>> loss.linear(torch.zeros(4, 8), 0 * head.weight, target, 0 * head.bias)
-        tensor(1.1000, grad_fn=<_WithGradientsBackward>)
+        tensor(1.0986, grad_fn=<_WithGradientsBackward>)
         """
         options = head.Options(
             self.alpha, self.weight, self.ignore_index, self.label_smoothing, self.reduction,
             chunk, self.impl,
         )  # fmt: skip
         self.follow(hidden)
-        return linear.loss(hidden, weight, target, bias, options, self.settle)
+        return linear.loss(hidden, weight, target, bias, options, self._decide)
+
+    def _decide(self, sums: Tensor, classes: int) -> Decided:
+        """What `linear` is to do, as `settle` and `reduced` have it."""
+        rho, divisor, level, total = self.settle(sums, classes)
+        if level is None or self.reduction == "mean":
+            return Decided(rho, divisor, level)
+        return Decided(rho, divisor, level * total)
 
     def progress(self, logits: Tensor, target: Tensor) -> Tensor:
         """How far a model has come, in cross-entropy's units: log E[EX] / alpha + log E[SE].

@@ -132,7 +132,7 @@ class PenalisedLoss(Loss):
             classes: how many there are.
         """
         self.meet(classes)
-        own_total = sums[2]
+        own_total = sums[2].clone()  # the ranks' sums are written over these
         counts = self.training and (self.accumulate == 1 or torch.is_grad_enabled())
         with torch.no_grad():
             sums, ranks = self.sum_over_ranks(sums)

@@ -24,7 +24,22 @@ from penex import functional as F
 from penex.kernels import eager, head
 from penex.kernels.head import Batch
 
-Settle = Callable[[Tensor, int], tuple[Tensor | float, Tensor | None]]
+
+class Decided(NamedTuple):
+    """What the sums of a batch decide.
+
+    Attributes:
+        rho: the penalty.
+        divisor: what the loss is divided by, if by anything.
+        shown: its value, if not its own.
+    """
+
+    rho: Tensor | float
+    divisor: Tensor | None
+    shown: Tensor | None
+
+
+Settle = Callable[[Tensor, int], Decided]
 
 
 class Walk(NamedTuple):
@@ -57,8 +72,7 @@ def loss(
         target: class indices, (...).
         bias: b, (K) or None.
         options: what else decides it.
-        settle: gives rho and the divisor (None for 1) from the sums of ex, se and D, and the
-            number of classes.
+        settle: decides by the sums of ex, se, D and mass, and the number of classes.
 
     Raises:
         ValueError: for what it cannot do.
@@ -94,12 +108,12 @@ def _loss(
         found = walk(batch, [asked and not smooth for asked in wanted])
         own, slope = _own(batch)
         ex, se = (own + found.ex).sum(), (batch.mass * found.se).sum()
-        sums = torch.stack([ex, se, batch.total])
-    rho, divisor = settle(sums, len(weight))
+        sums = torch.stack([ex, se, batch.total, batch.mass.sum()])
+    rho, divisor, shown = settle(sums, len(weight))
     with torch.no_grad():
         if divisor is None:
             divisor = torch.ones_like(ex)
-        value = (F.sign(batch.alpha) * ex + rho * se) / divisor
+        value = (F.sign(batch.alpha) * ex + rho * se) / divisor if shown is None else shown
         if not any(wanted):
             return value
         if smooth:
