@@ -121,8 +121,9 @@ def _check(path: Path, options: DataOptions) -> None:
         f"{verb} on {len(part)} ({'as it came' if name in collection.parts else 'by seed'})"
         for verb, name, part in (("validate", "val", made.val), ("test", "test", made.test))
     ]
+    command = shlex.join(["penex", "compare", *words_of(options)])
     print(
-        f"{shlex.join(['penex', 'compare', *words_of(options)])} would train {task.model} on {len(made.train)} examples, "
+        f"{command} would train {task.model} on {len(made.train)} examples, "
         f"{' and '.join(shares)}; what is split off is stratified, and inputs are normalised by "
         "the training part."
     )

@@ -134,7 +134,8 @@ def own(
     if words:
         if model is not None:
             raise LabError(f"Texts are read by an --encoder, not by a --model; got {model}.")
-        chosen, build = "encoder", reader.build
+        chosen = "encoder"
+        build: models.Build = reader.build
         facts |= {"encoder": reader.name, **reader.identity}
     else:
         if encoder is not None:
