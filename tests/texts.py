@@ -6,7 +6,24 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-WORDS = "the film was a good bad fine poor joy bore of and very quite story cast".split()
+WORDS = [
+    "the",
+    "film",
+    "was",
+    "a",
+    "good",
+    "bad",
+    "fine",
+    "poor",
+    "joy",
+    "bore",
+    "of",
+    "and",
+    "very",
+    "quite",
+    "story",
+    "cast",
+]
 LENGTH = 16  # tokens of a text at most
 
 

