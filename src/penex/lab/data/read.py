@@ -122,8 +122,10 @@ def _read(path: Path, how: _How) -> Collection:
             return official()
     words = read_texts(path, how.text_column, label_column)
     if words is not None:
-        if size is not None or how.tokenizer is None:
+        if size is not None:
             raise LabError(f"--image-size is for image files; {path} holds texts.")
+        if how.tokenizer is None:
+            raise LabError(f"{path} holds texts, and nothing is given to read them with.")
         facts = {"source": words.source}
         return texts.collection(words.parts, how.tokenizer(), facts, words.notes)
     if path.is_dir():

@@ -32,7 +32,6 @@ TEXTS = Recipe(  # of what is trained already, so a tenth of the rate and a sixt
     weight_decay=0.01,
     batch_size=16,
     schedule="linear",
-    warmup_epochs=1.0,
     clip=5.0,
     matmul_precision="high",
 )
