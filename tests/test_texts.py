@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,26 @@ def test_a_text_is_cut_and_filled_up_and_stays_as_it_is(encoder: Path) -> None:
     assert ids[2].tolist() == [2, 3, *[0] * (LENGTH - 2)]
     assert tokenizer.lengths(["Good film", "film " * 99, ""]) == [4, 101, 2]
     assert normalise(ids, torch.ones(1), torch.ones(1), torch.float64) is ids
+
+
+def test_what_fills_a_row_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, beside longer texts, and in evaluation a few at a time by their length."""
+    monkeypatch.setattr(encoders, "_EVALUATED", 2)
+
+    class Sums(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            seen.append(tuple(input_ids.shape))
+            return SimpleNamespace(logits=(input_ids * attention_mask).sum(1, keepdim=True))
+
+    seen: list[tuple[int, ...]] = []
+    lengths = torch.tensor([3, 20, 1, 9, 17])
+    ids = (torch.arange(40) < lengths[:, None]).int() * torch.arange(1, 6)[:, None].int()
+    model = encoders.TextClassifier(Sums(), pad=0)
+    wanted = (lengths * torch.arange(1, 6)).unsqueeze(1)
+    assert model(ids).equal(wanted)
+    assert model.eval()(ids).equal(wanted)
+    assert seen == [(5, 24), (2, 8), (2, 24), (1, 24)]
+    assert model(ids[:0]).shape == (0, 1)
 
 
 def test_another_encoder_is_another_run(tmp_path: Path) -> None:

@@ -122,11 +122,12 @@ def _number(path: Path, text: str, line: int, column: str) -> float:
 def read(path: Path, label_column: str | None) -> Collection:
     """The examples of a .csv file; every column but the labels is a feature."""
     table = read_table(path)
-    values, said = labels_of(path, table, label_column)
+    place = _place(path, table, label_column)
     dropped, notes = _nameless(table)
     features = [name for name in table.header if name not in (dropped, label_column)]
     if not features:
-        raise LabError(f"{path} has no column besides {label_column!r}.")
+        raise LabError(f"{path} has no column besides {table.header[place]!r}.")
+    values, said = labels_of(path, table, label_column)
     classes, indices = class_indices({"train": values}, path)
     names = tuple(f"line {line}" for line in table.lines)
     train = Examples(numbers(path, table, features), indices["train"], names=names)
@@ -140,13 +141,8 @@ def read(path: Path, label_column: str | None) -> Collection:
 
 def labels_of(path: Path, table: Table, label_column: str | None) -> tuple[Array, list[str]]:
     """The labels of a table, numbers or names, and sentences about them."""
-    if label_column is None:
-        raise LabError(
-            f"{path} needs --label-column: which of {', '.join(table.header)} holds the class?"
-        )
-    if label_column not in table.header:
-        raise unknown("column", label_column, table.header)
-    place = table.header.index(label_column)
+    place = _place(path, table, label_column)
+    label_column = table.header[place]
     labels = [row[place].strip() for row in table.rows]
     for line, label in zip(table.lines, labels, strict=True):
         if label.lower() in _MISSING:
@@ -155,6 +151,17 @@ def labels_of(path: Path, table: Table, label_column: str | None) -> tuple[Array
                 "or drop the line."
             )
     return _label_values(path, label_column, labels, table.lines)
+
+
+def _place(path: Path, table: Table, label_column: str | None) -> int:
+    """Which column holds the labels."""
+    if label_column is None:
+        raise LabError(
+            f"{path} needs --label-column: which of {', '.join(table.header)} holds the class?"
+        )
+    if label_column not in table.header:
+        raise unknown("column", label_column, table.header)
+    return table.header.index(label_column)
 
 
 def _nameless(table: Table) -> tuple[str | None, list[str]]:

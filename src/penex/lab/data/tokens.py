@@ -35,7 +35,7 @@ class Tokenizer:
         try:
             made = tokenizers.Tokenizer.from_str(self.json)
         except Exception as error:  # it raises nothing more special
-            raise ValueError(f"the tokeniser cannot be read: {error}") from error
+            raise LabError(f"The encoder's tokenizer.json cannot be read: {error}.") from error
         made.no_padding()
         made.no_truncation()
         return made

