@@ -134,8 +134,8 @@ def one_class(path: Path) -> None:
     path.write_text(path.read_text().replace(",good", ",bad"))
 
 
-def rows_of(count: int) -> Callable[[Path], None]:
-    return lambda path: write_table(path, count) and None
+def rows_of(count: int) -> Callable[[Path], Path]:
+    return lambda path: write_table(path, count)
 
 
 @pytest.mark.parametrize(
