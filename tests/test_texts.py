@@ -73,6 +73,7 @@ def test_the_task_is_the_appendix() -> None:
     assert r.weight_decay == inspect.signature(torch.optim.AdamW).parameters["weight_decay"].default
     assert (task.train_size, task.val, task.test) == (200, 50, 1000)
     assert (task.search["penex"][0].high, task.search["focal"][0].high) == (3.0, 5.0)
+    assert runs.plan(task, runs.LossSpec("penex"), 0).loss.resolved["scale"] == "paper"
     assert {*authors_of("bbc_news"), "ce"} == {*PRINTED["bbc_news"]}
 
 

@@ -14,7 +14,7 @@ from penex.lab.data import Collection, bbc, texts
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError
 from penex.lab.models.encoder import Encoder
-from penex.lab.tasks import Task, data_root, registered_search
+from penex.lab.tasks import AS_PRINTED, Task, data_root, registered_search
 
 _TUNED = registered_search()
 _SMALL = Encoder()
@@ -61,6 +61,7 @@ TASK = Task(
         clip=5.0,
         matmul_precision="high",
     ),
+    arguments=AS_PRINTED,
     val=50,
     test=1000,
     preprocessing={"kind": "texts", "text_column": "text"},
