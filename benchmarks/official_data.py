@@ -53,7 +53,7 @@ def main() -> None:
             report(name, collection, time.perf_counter() - began)
     if bbc.is_bbc(root / "bbc"):
         texts = bbc.read(root / "bbc")
-        print(f"bbc: {len(texts.texts)} different texts, {texts.copies} copies (2,225 published)")
+        print(f"bbc: {len(texts.kept)} different texts, {texts.copies} copies (2,225 published)")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Kill a command at random moments until it was hit often enough; print what happened.
 
-Usage: kill_worker.py FOLDER KILLS SEED compare|tune. It forks, so that a killed command dies while
-it trains and not while it imports torch. FOLDER/whole is what an undisturbed one leaves, FOLDER/0,
-FOLDER/1, ... what those leave that were killed again and again and then completed.
+Usage: kill_worker.py FOLDER KILLS SEED compare|tune|texts. It forks, so that a killed command dies
+while it trains and not while it imports torch. FOLDER/whole is what an undisturbed one leaves,
+FOLDER/0, FOLDER/1, ... what those leave that were killed again and again and then completed.
 """
 
 import os
@@ -28,6 +28,11 @@ COMMANDS = {
     "tune": [
         "tune", "--loss", "penex", "focal", "--trials", "25", "--batch", "5", "--train-size", "40",
         "--epochs", "3", "--save-seconds", "0",
+    ],
+    "texts": [
+        "train", "--data", "reviews.csv", "--text-column", "body", "--label-column", "stars",
+        "--encoder", "encoder", "--loss", "penex", "--epochs", "20", "--batch-size", "8",
+        "--accumulate", "2", "--device", "cpu", "--save-seconds", "0",
     ],
 }  # fmt: skip
 
@@ -58,6 +63,8 @@ def ends_within(child: int, seconds: float | None) -> bool:
 
 def main(folder: Path, kills: int, seed: int, command: str) -> None:
     torch.set_num_threads(1)
+    if command == "texts":
+        from transformers import AutoModelForSequenceClassification  # noqa: F401
     moments = random.Random(seed)
     began = time.monotonic()
     whole = start(command, folder / "whole")

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from texts import write_encoder, write_table
+
 WORKER = Path(__file__).with_name("kill_worker.py")
 FAULTS = Path(__file__).with_name("fault_worker.py")
 
@@ -79,3 +81,25 @@ def test_runs_that_fail_at_any_write_complete_bit_for_bit(
     assert whole
     for number in writes:
         assert content(tmp_path / number) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_fine_tuning_that_is_killed_completes_bit_for_bit(tmp_path: Path) -> None:
+    """With the encoder's own dropout, which draws from torch's generator."""
+    write_encoder(tmp_path / "encoder")
+    write_table(tmp_path / "reviews.csv")
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(tmp_path), "6", "0", "texts"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    hit, comparisons = (int(word) for word in done.stdout.split())
+    assert hit == 6
+    whole = content(tmp_path / "whole")
+    assert any(name.endswith("model.safetensors") for name in whole)
+    for number in range(comparisons):
+        assert content(tmp_path / str(number)) == whole

@@ -224,7 +224,7 @@ def missing_in_test(root: Path) -> Path:
 
 def no_images(root: Path) -> Path:
     (root / "data" / "a").mkdir(parents=True)
-    (root / "data" / "a" / "x.txt").write_text("x")
+    (root / "data" / "a" / "x.md").write_text("x")
     return root / "data"
 
 

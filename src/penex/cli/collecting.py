@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from penex.cli.options import hinted
+from penex.cli.options import DataOptions, hinted, words_of
 from penex.lab.ground.errors import LabError, writes
 from penex.lab.ground.sentences import count, visible
 
 if TYPE_CHECKING:
-    from penex.cli.options import DataOptions
     from penex.lab.data import Collection
+    from penex.lab.data.read import FoundTexts
     from penex.lab.tasks import Task
 
 _MANY = 30
@@ -29,6 +29,8 @@ def data(
     root: Path = Path("data"),
     image_size: Annotated[int | None, hinted("PIXELS")] = None,
     label_column: Annotated[str | None, hinted("NAME")] = None,
+    text_column: Annotated[str | None, hinted("NAME")] = None,
+    encoder: Annotated[str | None, hinted("NAME | FOLDER", "(default: all-MiniLM-L6-v2)")] = None,
     allow_large: bool = False,
 ) -> None:
     """List the official data sets, get one, or say what is seen in a folder or file.
@@ -39,6 +41,8 @@ def data(
         root: where `get` puts it.
         image_size: the side of the square that images are brought to.
         label_column: the column of a .csv that holds the class.
+        text_column: the column of a .csv that holds texts, if it does.
+        encoder: whose tokens texts are counted in: its name, or its folder.
         allow_large: take a compressed file though it becomes much larger.
     """
     if what == "list":
@@ -50,7 +54,15 @@ def data(
     elif what == "get":
         _get(target, root)
     else:
-        _check(Path(target), image_size, label_column, allow_large)
+        options = DataOptions(
+            data=Path(target),
+            image_size=image_size,
+            label_column=label_column,
+            text_column=text_column,
+            encoder=encoder,
+            allow_large=allow_large,
+        )
+        _check(Path(target), options)
 
 
 def _list() -> None:
@@ -76,18 +88,21 @@ def _get(name: str, root: Path) -> None:
     print(f"It is in {place}. To look at it: penex data check {place}")
 
 
-def _check(path: Path, image_size: int | None, label_column: str | None, allow_large: bool) -> None:
+def _check(path: Path, options: DataOptions) -> None:
     from penex.lab.data import bbc, people
+    from penex.lab.data.read import read_texts
     from penex.lab.data.split import split
 
     if path.is_file() and people.is_people(path):
         _check_people(path)
         return
     folder = path / "bbc" if bbc.is_bbc(path / "bbc") else path
-    if folder.is_dir() and bbc.is_bbc(folder):
-        _check_texts(folder)
-        return
-    task, collection = _own(path, image_size, label_column, None, allow_large)
+    if path.is_dir() or options.text_column is not None:
+        words = read_texts(folder, options.text_column, options.label_column)
+        if words is not None:
+            _check_texts(folder, words, options)
+            return
+    task, collection = _own(options)
     shape = tuple(collection.train.inputs.shape[1:])
     kind = str(collection.train.inputs.dtype).removeprefix("torch.")
     classes = count(len(collection.classes), "class", "classes")
@@ -106,28 +121,58 @@ def _check(path: Path, image_size: int | None, label_column: str | None, allow_l
         f"{verb} on {len(part)} ({'as it came' if name in collection.parts else 'by seed'})"
         for verb, name, part in (("validate", "val", made.val), ("test", "test", made.test))
     ]
-    words = ["penex", "compare", "--data", str(path)]
-    words += ["--label-column", label_column] if label_column is not None else []
-    words += ["--image-size", str(image_size)] if image_size is not None else []
-    words += ["--allow-large"] if allow_large else []
+    command = shlex.join(["penex", "compare", *words_of(options)])
     print(
-        f"{shlex.join(words)} would train {task.model} on {len(made.train)} examples, "
+        f"{command} would train {task.model} on {len(made.train)} examples, "
         f"{' and '.join(shares)}; what is split off is stratified, and inputs are normalised by "
         "the training part."
     )
 
 
-def _check_texts(folder: Path) -> None:
-    from penex.lab.data import bbc
+def _check_texts(path: Path, found: "FoundTexts", options: DataOptions) -> None:
+    """Classes and their numbers, lengths, and what is left out."""
+    from penex.lab.models.encoder import SMALL, Encoder
 
-    found = bbc.read(folder)
+    texts = [one for part in found.parts.values() for one in part.kept]
+    labels = sorted({one.label for one in texts})
+    kinds = count(len(labels), "class", "classes")
+    print(f"{visible(str(path))}: {found.source}, {kinds}, {count(len(texts), 'different text')}")
+    for label in labels[:_MANY]:
+        numbers = (
+            f"{name} {sum(one.label == label for one in part.kept)}"
+            for name, part in found.parts.items()
+        )
+        print(f"  {visible(label):30} {'  '.join(numbers)}")
+    if len(labels) > _MANY:
+        print(f"  and {len(labels) - _MANY} classes more")
+    for sentence in (*found.notes, *(note for part in found.parts.values() for note in part.notes)):
+        print(f"- {visible(sentence)}")
+    encoder = Encoder(options.encoder or SMALL)
+    words = [one.text for one in texts]
+    try:
+        tokenizer = encoder.tokenizer
+        lengths, most = sorted(tokenizer.lengths(words)), tokenizer.length
+    except LabError as error:
+        if options.encoder is not None:
+            raise
+        lengths = sorted(map(len, words))
+        print(f"{_spread(lengths)} characters a text. Tokens are not counted: {error}")
+        return
+    cut = sum(length > most for length in lengths) / max(1, len(lengths))
     print(
-        f"{folder}: texts, {len(set(found.labels))} classes, {len(found.texts)} different articles"
+        f"{_spread(lengths)} tokens a text; {cut:.1%} are cut at {most}, the most of {encoder.name}"
     )
-    for label in sorted(set(found.labels)):
-        print(f"  {visible(label):30} {found.labels.count(label)}")
-    if found.copies:
-        print(f"- {found.copies} articles are exact copies of others, and left out.")
+
+
+def _spread(lengths: list[int]) -> str:
+    """From the shortest to the longest.
+
+    >>> _spread([1, 2, 5])
+    '1 to 5 (median 2)'
+    """
+    if not lengths:
+        return "no"
+    return f"{lengths[0]} to {lengths[-1]} (median {lengths[len(lengths) // 2]})"
 
 
 def _check_people(path: Path) -> None:
@@ -169,36 +214,31 @@ def _print_counts(collection: "Collection") -> None:
         print(f"  and {len(collection.classes) - _MANY} classes more")
 
 
-def own_task(options: "DataOptions", out: Path) -> "Task":
+def own_task(options: DataOptions, out: Path) -> "Task":
     """The task of --data; what is odd about the data is said on standard error."""
     from penex.lab.tasks.own import placed
 
     assert options.data is not None
-    task, collection = _own(
-        options.data, options.image_size, options.label_column, options.model, options.allow_large
-    )
+    task, collection = _own(options)
     if writes():
         for note in collection.notes:
             print(visible(note), file=sys.stderr)
     return placed(task, options.data, out)
 
 
-def _own(
-    path: Path,
-    image_size: int | None,
-    label_column: str | None,
-    model: str | None,
-    allow_large: bool,
-) -> "tuple[Task, Collection]":
+def _own(options: DataOptions) -> "tuple[Task, Collection]":
     from penex.lab.tasks.own import own
 
+    assert options.data is not None
     with _progress("decoding", "images", 1) as tick:
         return own(
-            path,
-            image_size=image_size,
-            label_column=label_column,
-            model=model,
-            allow_large=allow_large,
+            options.data,
+            image_size=options.image_size,
+            label_column=options.label_column,
+            text_column=options.text_column,
+            encoder=options.encoder,
+            model=options.model,
+            allow_large=options.allow_large,
             progress=tick,
         )
 

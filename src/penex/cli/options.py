@@ -118,11 +118,13 @@ class DataOptions:
     """What to train on, and what is done to it.
 
     Attributes:
-        data: your own data: a folder with a folder of images for each class (perhaps under train,
-            val and test), an .npz, a .csv, an archive of such a folder, or official CIFAR or
-            MedMNIST files.
+        data: your own data: a folder with a folder of images or .txt files for each class (perhaps
+            under train, val and test), an .npz, a .csv, an archive of such a folder, or official
+            CIFAR or MedMNIST files.
         image_size: the side of the square that images are brought to.
         label_column: the column of a .csv that holds the class.
+        text_column: the column of a .csv that holds texts, if it does.
+        encoder: what is fine-tuned on texts: the name of an encoder, or its folder.
         allow_large: take a compressed file though it becomes much larger.
         model: cnn, resnet18, mlp, or your own as module:factory, called with the shape of an input
             and the number of classes.
@@ -135,6 +137,8 @@ class DataOptions:
     data: Annotated[Path | None, hinted("PATH")] = None
     image_size: Annotated[int | None, hinted("PIXELS", "(default: 32 or 64, by the files)")] = None
     label_column: Annotated[str | None, hinted("NAME")] = None
+    text_column: Annotated[str | None, hinted("NAME")] = None
+    encoder: Annotated[str | None, hinted("NAME | FOLDER", "(default: all-MiniLM-L6-v2)")] = None
     allow_large: bool = False
     model: Annotated[str | None, hinted("MODEL", "(default: by the task or the data)")] = None
     label_noise: Annotated[float | None, hinted("RATE")] = None
@@ -148,15 +152,20 @@ class DataOptions:
 
         if self.data is not None and name is None:
             return collecting.own_task(self, out)
-        if self.label_column is not None:
-            raise LabError("--label-column is for --data with a .csv.")
+        for option in ("label_column", "text_column"):
+            if getattr(self, option) is not None:
+                raise LabError(f"--{option.replace('_', '-')} is for --data with a .csv.")
         task = tasks.find(name or "digits")
         if self.data is not None:
             task = tasks.placed(task, self.data)
         if self.image_size is not None:
             task = tasks.resized(task, self.image_size)
+        if self.encoder is not None:
+            task = tasks.encoded(task, self.encoder)
         if self.model is None:
             return task
+        if task.encoder is not None:
+            raise LabError(f"Texts are read by an --encoder, not by a --model; got {self.model}.")
         source = models.source(self.model)
         identity = {**task.identity, **({"model_source": source} if source else {})}
         build = models.find(self.model)

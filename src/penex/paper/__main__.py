@@ -3,8 +3,8 @@
     python -m penex.paper table1 --data FOLDER --out runs --slim results
     python -m penex.paper tune cifar10 --all --data FOLDER --minutes 9
 
-They need torch, numpy, Pillow and safetensors (tune: Optuna too); what needs more is left out, and
-said. The options are those of penex reproduce and penex tune.
+They need torch, numpy, Pillow and safetensors (tune: Optuna too; bbc_news: transformers);
+what needs more is left out, and said. The options are those of penex reproduce and penex tune.
 """
 
 import argparse
@@ -48,6 +48,8 @@ def _tune(options: dict[str, Any]) -> None:
     task = tasks.find(options.pop("task"))
     if "data" in options:
         task = tasks.placed(task, options.pop("data"))
+    if "encoder" in options:
+        task = tasks.encoded(task, options.pop("encoder"))
     losses = studies.losses_of(options.pop("loss", ()), options.pop("all", False))
     changes = {"epochs": options.pop("epochs")} if "epochs" in options else {}
     known = ("trials", "batch", "seed", "train_size", "along")
@@ -71,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         for name in ("epochs", "train-size"):
             command.add_argument(f"--{name}", type=int)
         command.add_argument("--device")
+        command.add_argument("--encoder")
         command.add_argument("--save-seconds", type=float)
         command.add_argument("--pack")
         if what == "tune":

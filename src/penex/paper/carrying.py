@@ -87,7 +87,7 @@ def portable(command: str) -> str:
     >>> portable("penex reproduce table1 --data '/of mine/x' --seeds 3 --slim=results")
     'penex reproduce table1 --data FOLDER --seeds 3 --slim=FOLDER'
     """
-    return re.sub(r"(--(?:data|out|slim)[ =])('[^']*'|\S+)", r"\1FOLDER", command)
+    return re.sub(r"(--(?:data|encoder|out|slim)[ =])('[^']*'|\S+)", r"\1FOLDER", command)
 
 
 def listing_for(request: "Request", comparison: Comparison, what: str) -> Listing:

@@ -13,6 +13,7 @@ from penex.paper.printed import CURVES, PRINTED, authors_of
 from penex.registry import FIVE
 
 TABLE1 = ("cifar10", "cifar10_noisy", "cifar100", "pathmnist")
+TEXTS = ("bbc_news",)  # of the table too, for whoever has an encoder
 TUNABLE = FIVE[1:]  # of the table's losses, those with a parameter
 LOSSES = (*FIVE, "ce_zloss", "unnormalised")  # our two extras have their defaults
 
@@ -190,7 +191,7 @@ def main_table(
     """The comparisons of the table, one a task.
 
     Args:
-        names: of tasks in `TABLE1`.
+        names: of tasks in `TABLE1` or `TEXTS`.
         seeds: how many.
         studies: the folder of all tasks whose studies give the values; None for the authors'.
         say: gets a line for each value of a study, about its source.

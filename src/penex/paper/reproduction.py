@@ -12,12 +12,12 @@ from penex.lab.data.noise import Kind
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError, unknown, writes
 from penex.lab.records import LISTING, archived
-from penex.lab.tasks import placed
+from penex.lab.tasks import encoded, placed
 from penex.lab.training.compare import Comparison
 from penex.lab.training.session import Watcher
 from penex.paper import fair, plan, studies, sweeps, tables
 from penex.paper.carrying import carried_out, listing_for
-from penex.paper.plan import TABLE1, Sweep
+from penex.paper.plan import TABLE1, TEXTS, Sweep
 from penex.paper.standins import write_people, write_stand_ins
 from penex.report import results
 from penex.report.results import Results
@@ -54,6 +54,7 @@ class Request:
     train_size: int | None = None
     noise_kind: Kind | None = None
     data: Path | None = None
+    encoder: str | None = None
     out: Path = Path("runs")
     slim: Path | None = None
     device: str = "auto"
@@ -72,9 +73,10 @@ class Request:
         if self.tuned + self.authors + bool(self.losses) > 1:
             raise LabError("Choose one of --tuned, --authors and --losses.")
         known = fair.TASKS if self.what == "fair" else TABLE1
+        besides = TEXTS if self.what == "table1" and not self.smoke else ()
         for name in self.task:
-            if name not in known:
-                raise unknown("task", name, known)
+            if name not in (*known, *besides):
+                raise unknown("task", name, (*known, *besides))
         if not self.task:
             object.__setattr__(self, "task", known)
         if len(set(self.task)) < len(self.task):
@@ -167,6 +169,8 @@ def _varied(request: Request, comparison: Comparison) -> Comparison:
     task, treatment = comparison.task, comparison.treatment
     if request.data is not None:
         task = placed(task, request.data)
+    if request.encoder is not None:
+        task = encoded(task, request.encoder)
     if request.noise_kind is not None:
         if task.label_noise is None:
             raise LabError(f"--noise-kind is for --task cifar10_noisy; {task.name} has no noise.")

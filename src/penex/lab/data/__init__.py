@@ -17,7 +17,7 @@ class Examples(NamedTuple):
     """Examples as they were read.
 
     Attributes:
-        inputs: (N, ...), uint8 or floating point.
+        inputs: (N, ...), uint8 or floating point; of texts, token ids in int32.
         targets: class indices, (N).
         votes: how many people chose each class, (N, C), if they were asked; for testing alone.
         names: where each came from, as a file or a line, if that has a name; else empty.
@@ -144,7 +144,12 @@ class Data:
 
 
 def normalise(inputs: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
-    """(x - mean) / std in a dtype; of float64 inputs, which need it, in float64 first."""
+    """(x - mean) / std in a dtype; of float64 inputs, which need it, in float64 first.
+
+    Token ids, which are int32, stay as they are.
+    """
+    if inputs.dtype == torch.int32:
+        return inputs
     wide = torch.float64 if inputs.dtype == torch.float64 else dtype
     return inputs.to(wide).sub(mean.to(wide)).div_(std.to(wide)).to(dtype)
 

@@ -1,13 +1,12 @@
-"""A folder of images, one folder a class: which files there are, and what cannot be looked at."""
+"""A folder with a folder for each class: which files there are, and what cannot be looked at."""
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from penex.lab.data.pixels import suffixes
 from penex.lab.ground.errors import LabError
 
 PARTS = {
@@ -18,8 +17,22 @@ PARTS = {
 _NAMED = 5
 
 
+class Kind(NamedTuple):
+    """What is looked for.
+
+    Attributes:
+        things: what they are called.
+        files: what their files are called.
+        suffixes: how the names of their files end, in small letters.
+    """
+
+    things: str
+    files: str
+    suffixes: Collection[str]
+
+
 class Found(NamedTuple):
-    """An image file.
+    """A file of the kind.
 
     Attributes:
         part: which part its folder says.
@@ -38,18 +51,20 @@ class Found(NamedTuple):
 
 @dataclass
 class Listing:
-    """The image files of a folder, and what else was seen.
+    """The files of a folder, and what else was seen.
 
     Attributes:
         root: the folder.
-        found: the image files, sorted.
-        labels: every class, those without images too.
-        others: the files that are no images by their name.
+        kind: what was looked for.
+        found: the files of the kind, sorted.
+        labels: every class, those without such files too.
+        others: the other files, by their name.
         unseen: folders, links and files that could not be looked at, and why.
         notes: sentences on what was left out.
     """
 
     root: Path
+    kind: Kind
     found: list[Found] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
@@ -67,9 +82,9 @@ def some(names: list[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def list_images(root: Path) -> Listing:
-    """The images of root/<class>/ or, if a training folder has folders, root/<part>/<class>/."""
-    listing = Listing(root)
+def list_files(root: Path, kind: Kind) -> Listing:
+    """The files of root/<class>/ or, if a training folder has folders, root/<part>/<class>/."""
+    listing = Listing(root, kind)
     folders = _folders(root)
     parts = _parts(folders)
     words = {name for names in PARTS.values() for name in names}
@@ -91,13 +106,13 @@ def list_images(root: Path) -> Listing:
         _note_broken_links(listing, folder)
     if not any(found.part == "train" for found in listing.found):
         raise LabError(
-            f"There are no images to train on in {root}: it needs a folder for each class with "
-            "image files in it, or train/, val/ and test/ with such folders."
+            f"There are no {kind.things} to train on in {root}: it needs a folder for each class "
+            f"with {kind.files} in it, or train/, val/ and test/ with such folders."
             + (f" It has what cannot be read: {some(listing.unseen)}." if listing.unseen else "")
         )
-    loose = sum(p.suffix.lower() in suffixes() for p in root.iterdir() if p.is_file())
+    loose = sum(p.suffix.lower() in kind.suffixes for p in root.iterdir() if p.is_file())
     if loose:
-        listing.notes.append(f"{loose} images lie in no class's folder, and are left out.")
+        listing.notes.append(f"{loose} {kind.things} lie in no class's folder, and are left out.")
     if listing.unseen:
         count = len(listing.unseen)
         listing.notes.append(
@@ -135,14 +150,14 @@ def _below(listing: Listing, label: Path) -> Iterator[Path]:
 
 
 def _looked_at(listing: Listing, part: str, label: str, path: Path) -> Found | None:
-    """A file as it is listed, if it is an image by its name."""
+    """A file as it is listed, if it is of the kind by its name."""
     try:
         status = path.stat()
     except OSError as error:
         why = "a link to nothing" if path.is_symlink() else error.strerror
         listing.unseen.append(f"{listing.name(path)} ({why})")
         return None
-    if path.suffix.lower() not in suffixes() or not stat.S_ISREG(status.st_mode):
+    if path.suffix.lower() not in listing.kind.suffixes or not stat.S_ISREG(status.st_mode):
         listing.others.append(listing.name(path))
         return None
     changed = (status.st_mtime_ns, status.st_ctime_ns)

@@ -10,8 +10,8 @@ import torch
 
 from penex.lab.data import Collection, Examples, cache
 from penex.lab.data.decoding import Progress, decode_files
-from penex.lab.data.folders import Listing, list_images, some
-from penex.lab.data.pixels import size_of
+from penex.lab.data.folders import Kind, Listing, list_files, some
+from penex.lab.data.pixels import size_of, suffixes
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError
 
@@ -39,7 +39,7 @@ def default_size(listing: Listing) -> int:
 
 def read(root: Path, size: int | None, progress: Progress) -> Collection:
     """The images of a folder; from the cache if their files have the same content as once."""
-    listing = list_images(root)
+    listing = list_files(root, Kind("images", "image files", suffixes()))
     size = default_size(listing) if size is None else size
     if size < 8:
         raise LabError(f"--image-size must be at least 8 pixels; got {size}.")

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from penex.lab.data import Collection, arrays, catalogue, cifar, images, table
+from penex.lab.data import Collection, arrays, catalogue, cifar, images, table, texts
 from penex.lab.data import bbc as bbc_news
 from penex.lab.data.archives import is_archive, opened
 from penex.lab.data.decoding import Progress
+from penex.lab.data.tokens import Tokenizer
 from penex.lab.ground.errors import LabError
 
 LEAST = 5  # of a class: with fewer, a part of the split may well have none
@@ -27,37 +29,89 @@ def read(
     *,
     image_size: int | None = None,
     label_column: str | None = None,
+    text_column: str | None = None,
+    tokenizer: Callable[[], Tokenizer] | None = None,
     allow_large: bool = False,
     progress: Progress = quiet,
 ) -> Collection:
-    """The data at a path: a folder of images, an .npz, a .csv, an archive, or official files.
+    """The data at a path: a folder of images or texts, an .npz, a .csv, an archive, official files.
 
     Args:
         path: where they are.
         image_size: the side of the square that images are brought to; None to choose.
         label_column: of a .csv file.
+        text_column: of a .csv file that holds texts.
+        tokenizer: () -> what makes numbers of texts, if there are any.
         allow_large: take a compressed file though it becomes much larger.
         progress: (done, total) while images are decoded.
     """
-    collection = _read(path, image_size, label_column, progress, allow_large=allow_large)
+    how = _How(image_size, label_column, text_column, tokenizer, allow_large, progress)
+    collection = _read(path, how)
     _check(path, collection)
     return replace(collection, facts={**collection.facts, "sha256": checksum(collection)})
 
 
-def _read(
-    path: Path, size: int | None, label_column: str | None, progress: Progress, *, allow_large: bool
-) -> Collection:
+class _How(NamedTuple):
+    """The options of `read`."""
+
+    size: int | None
+    label_column: str | None
+    text_column: str | None
+    tokenizer: Callable[[], Tokenizer] | None
+    allow_large: bool
+    progress: Progress
+
+
+class FoundTexts(NamedTuple):
+    """Texts that are no numbers yet.
+
+    Attributes:
+        parts: train, and what else came apart.
+        source: what they came from.
+        notes: sentences about what was left out.
+    """
+
+    parts: dict[str, texts.Texts]
+    source: str
+    notes: tuple[str, ...]
+
+
+def read_texts(path: Path, text_column: str | None, label_column: str | None) -> FoundTexts | None:
+    """The texts of a folder, or of a column of a .csv file; None if a path holds none.
+
+    Args:
+        path: where they are.
+        text_column: of a .csv file.
+        label_column: likewise.
+    """
+    if text_column is not None:
+        found, said = texts.of_table(path, text_column, label_column)
+        return FoundTexts({"train": found}, "a .csv file of texts", tuple(said))
+    if not path.is_dir():
+        return None
+    if bbc_news.is_bbc(path):
+        return FoundTexts({"train": bbc_news.read(path)}, "a folder of texts", ())
+    if texts.is_folder_of_texts(path):
+        parts, notes = texts.of_folder(path)
+        return FoundTexts(parts, "a folder of texts", notes)
+    return None
+
+
+def _read(path: Path, how: _How) -> Collection:
+    size, label_column, allow_large = how.size, how.label_column, how.allow_large
     if not path.exists():
         raise LabError(f"There is nothing at {path}.")
     if path.is_file() and is_archive(path):
         inside = opened(path, allow_large=allow_large)
         try:
-            return _read(inside, size, label_column, progress, allow_large=allow_large)
+            return _read(inside, how)
         except LabError as error:  # the user has never seen the cache
             raise LabError(str(error).replace(str(inside), str(path))) from error
     suffix = "" if path.is_dir() else path.suffix.lower()
     if label_column is not None and suffix != ".csv":
         raise LabError(f"--label-column is for a .csv; {path} is none.")
+    if how.text_column is not None and suffix != ".csv":
+        raise LabError(f"--text-column is for a .csv; {path} is none.")
     if size is not None and suffix:
         raise LabError(f"--image-size is for image files; {path} holds numbers.")
     if path.is_dir():
@@ -66,16 +120,23 @@ def _read(
             if size is not None:
                 raise LabError(f"--image-size is for image files; {path} holds CIFAR's arrays.")
             return official()
-        if bbc_news.is_bbc(path):
-            raise LabError(f"{path} holds texts; this version trains on images and tables only.")
-        return images.read(path, size, progress)
+    words = read_texts(path, how.text_column, label_column)
+    if words is not None:
+        if size is not None:
+            raise LabError(f"--image-size is for image files; {path} holds texts.")
+        if how.tokenizer is None:
+            raise LabError(f"{path} holds texts, and nothing is given to read them with.")
+        facts = {"source": words.source}
+        return texts.collection(words.parts, how.tokenizer(), facts, words.notes)
+    if path.is_dir():
+        return images.read(path, size, how.progress)
     if suffix == ".npz":
         return _medical(path, arrays.read(path, allow_large=allow_large))
     if suffix == ".csv":
         return table.read(path, label_column)
     raise LabError(
-        f"{path} is no data set that penex reads: give a folder with a folder of images for each "
-        "class, an .npz, a .csv, or an archive of such a folder."
+        f"{path} is no data set that penex reads: give a folder with a folder of images or texts "
+        "for each class, an .npz, a .csv, or an archive of such a folder."
     )
 
 

@@ -17,6 +17,7 @@ from penex.lab.ground.errors import LabError, unknown
 Array = np.ndarray[Any, Any]
 
 _LARGEST = float(np.finfo(np.float32).max)
+_LONGEST = 2**31 - 1  # characters of a value: a text may be long
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 
 
@@ -37,6 +38,7 @@ class Table(NamedTuple):
 def read_table(path: Path) -> Table:
     """The content of a .csv file; its delimiter is a comma, a semicolon or a tab."""
     rows, lines = [], []
+    csv.field_size_limit(_LONGEST)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             delimiter = _delimiter(file)
@@ -120,25 +122,12 @@ def _number(path: Path, text: str, line: int, column: str) -> float:
 def read(path: Path, label_column: str | None) -> Collection:
     """The examples of a .csv file; every column but the labels is a feature."""
     table = read_table(path)
-    if label_column is None:
-        raise LabError(
-            f"{path} needs --label-column: which of {', '.join(table.header)} holds the class?"
-        )
-    if label_column not in table.header:
-        raise unknown("column", label_column, table.header)
+    place = _place(path, table, label_column)
     dropped, notes = _nameless(table)
     features = [name for name in table.header if name not in (dropped, label_column)]
     if not features:
-        raise LabError(f"{path} has no column besides {label_column!r}.")
-    place = table.header.index(label_column)
-    labels = [row[place].strip() for row in table.rows]
-    for line, label in zip(table.lines, labels, strict=True):
-        if label.lower() in _MISSING:
-            raise LabError(
-                f"{path}, line {line}, column {label_column!r}: the label is missing. Fill it in, "
-                "or drop the line."
-            )
-    values, said = _label_values(path, label_column, labels, table.lines)
+        raise LabError(f"{path} has no column besides {table.header[place]!r}.")
+    values, said = labels_of(path, table, label_column)
     classes, indices = class_indices({"train": values}, path)
     names = tuple(f"line {line}" for line in table.lines)
     train = Examples(numbers(path, table, features), indices["train"], names=names)
@@ -148,6 +137,31 @@ def read(path: Path, label_column: str | None) -> Collection:
         facts={"source": "a .csv file", "columns": features, "label_column": label_column},
         notes=(*notes, *said),
     )
+
+
+def labels_of(path: Path, table: Table, label_column: str | None) -> tuple[Array, list[str]]:
+    """The labels of a table, numbers or names, and sentences about them."""
+    place = _place(path, table, label_column)
+    label_column = table.header[place]
+    labels = [row[place].strip() for row in table.rows]
+    for line, label in zip(table.lines, labels, strict=True):
+        if label.lower() in _MISSING:
+            raise LabError(
+                f"{path}, line {line}, column {label_column!r}: the label is missing. Fill it in, "
+                "or drop the line."
+            )
+    return _label_values(path, label_column, labels, table.lines)
+
+
+def _place(path: Path, table: Table, label_column: str | None) -> int:
+    """Which column holds the labels."""
+    if label_column is None:
+        raise LabError(
+            f"{path} needs --label-column: which of {', '.join(table.header)} holds the class?"
+        )
+    if label_column not in table.header:
+        raise unknown("column", label_column, table.header)
+    return table.header.index(label_column)
 
 
 def _nameless(table: Table) -> tuple[str | None, list[str]]:

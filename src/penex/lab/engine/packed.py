@@ -8,7 +8,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from penex.lab.data import Data, Part, normalise
 from penex.lab.engine import optimizers, packed_layers, packed_losses, packed_networks
@@ -28,6 +28,8 @@ def check(learner: Learner, classes: int = 3) -> None:
     """A CannotPack if a learner of so many classes cannot be part of a pack, and why."""
     if learner.recipe.accumulate != 1:
         raise packed_layers.CannotPack("micro-batches are not packed")
+    if any(isinstance(layer, nn.Dropout) and layer.p for layer in learner.module.modules()):
+        raise packed_layers.CannotPack("a network that draws random numbers is not packed")
     for names in (learner.module.named_parameters, learner.module.named_buffers):
         if len(list(names(remove_duplicate=False))) != len(list(names())):
             raise packed_layers.CannotPack("layers that share weights are not packed")

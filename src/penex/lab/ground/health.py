@@ -24,6 +24,7 @@ _PARTS = (
     ("psycopg", "penex tune --storage postgresql://...", "tune"),
     ("onnx", "penex export --onnx", "onnx"),
     ("onnxscript", "penex export --onnx", "onnx"),
+    ("transformers", "texts", "text"),
     ("tensorboard", "--track tensorboard", ""),
     ("wandb", "--track wandb", ""),
 )

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 _LARGEST = 2**28  # numbers of one input
-_NEEDS = {"images": "image_size", "table": "columns", "arrays": "kind"}
+_NEEDS = {"images": "image_size", "table": "columns", "arrays": "kind", "texts": "tokenizer"}
 
 
 def check(card: dict[str, Any]) -> None:
@@ -41,18 +41,31 @@ def _check_preprocessing(given: dict[str, Any], shape: list[int]) -> None:
             raise ValueError(f"images of {side!r} pixels are no inputs of shape {shape}")
     if kind == "table" and (not _names(given["columns"]) or shape != [len(given["columns"])]):
         raise ValueError("the columns are no list of names, one for each input")
+    if kind == "texts":
+        _check_texts(given, shape)
     for name, least in (("mean", -math.inf), ("std", 0.0)):
         values = given.get(name)
         if not isinstance(values, list) or len(values) not in (1, shape[0]):
             raise ValueError(f"the {name} is not one number for each channel")
         if not all(_is_number(v) and least < float(v) < math.inf for v in values):
             raise ValueError(f"the {name} holds what is no {name}")
-    if "inputs" in given and given["inputs"] not in ("uint8", "float32", "float64"):
+    if "inputs" in given and given["inputs"] not in ("uint8", "int32", "float32", "float64"):
         raise ValueError(f"inputs are never {given['inputs']!r}")
     if "range" in given:
         low, high = given["range"] if _is_pair(given["range"]) else (1, 0)
         if not -math.inf < float(low) <= float(high) < math.inf:
             raise ValueError("the range is no pair of numbers")
+
+
+def _check_texts(given: dict[str, Any], shape: list[int]) -> None:
+    if not isinstance(given["tokenizer"], str) or not isinstance(given.get("config"), dict):
+        raise ValueError("it has no tokeniser, or no form of the encoder")
+    if not _is_count(given.get("length")) or shape != [given["length"]]:
+        raise ValueError(f"texts of {given.get('length')!r} tokens are no inputs of shape {shape}")
+    if type(given.get("pad")) is not int or given["pad"] < 0:
+        raise ValueError(f"the padding {given.get('pad')!r} is no token")
+    if not isinstance(given.get("text_column"), str):
+        raise ValueError("the column of texts has no name")
 
 
 def _is_count(value: Any) -> bool:

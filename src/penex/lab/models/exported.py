@@ -14,7 +14,7 @@ from penex.lab.ground import files
 from penex.lab.ground.batches import Batches
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models import card as cards
-from penex.lab.models import find, raw, source, state, tensors
+from penex.lab.models import encoder, find, raw, source, state, tensors
 
 CARD, TENSORS = "model.json", "model.safetensors"
 _DONE = "done.json"  # of the record, which vouches for both
@@ -83,7 +83,8 @@ class Exported(nn.Module):
 
         Args:
             inputs: a path or an image, which are prepared as the training data were; an array or a
-                tensor of one input or several; or a list of such.
+                tensor of one input or several; or a list of such. Where the training data were
+                texts, a str is a text and a Path is a file.
             scale: see `logits`.
 
         Needs Pillow and numpy for all but tensors.
@@ -158,9 +159,10 @@ def load(folder: str | Path, *, own_code: bool = False) -> Exported:
         if own:
             _check_own(folder, card, own_code)
         found = tensors.parse(content)
-        network = _network(card, own)
+        real = own or card["preprocessing"]["kind"] == "texts"  # it has buffers that are not saved
+        network = _network(card, real)
         kind = next((v.dtype for v in found.values() if v.is_floating_point()), torch.float32)
-        state.take(network.to(kind), found, assign=not own)
+        state.take(network.to(kind), found, assign=not real)
         _check_finite(network)
         return Exported(network, card).eval()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -222,12 +224,15 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _network(card: dict[str, Any], own: bool) -> nn.Module:
-    """The network of a card; one of ours without memory, which the tensors bring."""
+def _network(card: dict[str, Any], real: bool) -> nn.Module:
+    """The network of a card; unless it is to be real without memory, which the tensors bring."""
     head, n_out = card["zero_sum_head"], len(card["classes"])
-    with torch.device("cpu" if own else "meta"):
-        build = find(card["model"], trained=True)
-        network = build(card["shape"], n_out - 1 if head else n_out)
+    n_out -= head
+    with torch.device("cpu" if real else "meta"):
+        if card["preprocessing"]["kind"] == "texts":
+            network = encoder.of_card(card["preprocessing"], n_out)
+        else:
+            network = find(card["model"], trained=True)(card["shape"], n_out)
         return nn.Sequential(network, ZeroSumHead()) if head else network
 
 

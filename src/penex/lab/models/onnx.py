@@ -47,6 +47,8 @@ def write(model: Exported, path: Path) -> None:
     """
     check(path)
     made = model.card["preprocessing"]
+    if made["kind"] == "texts":
+        raise LabError("Texts cannot be exported as ONNX: their tokeniser has no form there.")
     kind = made.get("inputs", "float32")
     example = torch.zeros(2, *model.card["shape"], dtype=getattr(torch, kind))
     batch = torch.export.Dim("batch", min=1)

@@ -1,5 +1,6 @@
 """Raw inputs of a trained model: from files, images and arrays, in the form it was trained on."""
 
+import functools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from penex.lab.data.tokens import Tokenizer
 from penex.lab.ground.errors import LabError
 
 _INPUTS = ("x", "x_test", "test_images")  # of an .npz file, the first that is there
@@ -107,6 +109,8 @@ def of(things: Any, card: dict[str, Any], scale: float | None = None) -> Tensor:
         if not things:
             raise LabError("There is nothing to predict.")
         return torch.cat([of(thing, card, scale) for thing in things])
+    if isinstance(things, str) and card["preprocessing"]["kind"] == "texts":
+        return _tokenizer(card).ids([things])
     if isinstance(things, str | Path):
         return _of_path(Path(things), card)
     pillow = sys.modules.get("PIL.Image")
@@ -167,10 +171,11 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
 
 def items(card: dict[str, Any], paths: Iterable[Path]) -> Iterator[Item]:
     """The raw inputs in some files, in their order; a folder stands for the files in it."""
-    readers = {"images": _images, "table": _table, "arrays": _arrays}
+    kind = card["preprocessing"]["kind"]
+    readers = {"images": _images, "table": _table, "arrays": _arrays, "texts": _texts}
     for file in files_in(paths):
-        read = readers[card["preprocessing"]["kind"]]
-        yield from (_arrays if file.suffix.lower() in (".npy", ".npz") else read)(card, file)
+        numbers = file.suffix.lower() in (".npy", ".npz") and kind != "texts"
+        yield from (_arrays if numbers else readers[kind])(card, file)
 
 
 def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
@@ -205,6 +210,38 @@ def _table(card: dict[str, Any], path: Path) -> Iterator[Item]:
         yield Item(str(path), None, str(error))
     else:
         yield from (Item(str(path), k, value) for k, value in enumerate(values))
+
+
+def _texts(card: dict[str, Any], path: Path) -> Iterator[Item]:
+    """The text of a file, or those in a column of a .csv file."""
+    from penex.lab.data import table, texts
+
+    column, tokenizer = card["preprocessing"]["text_column"], _tokenizer(card)
+    try:
+        if path.suffix.lower() != ".csv":
+            yield Item(str(path), None, tokenizer.ids([texts.decoded(path)])[0])
+            return
+        content = table.read_table(path)
+        if column not in content.header:
+            raise LabError(f"the column {column!r} is missing")
+    except FileNotFoundError:
+        yield Item(str(path), None, "there is no such file")
+    except (LabError, OSError) as error:
+        yield Item(str(path), None, str(error))
+    else:
+        place = content.header.index(column)
+        for start in range(0, len(content.rows), _CHUNK):
+            rows = content.rows[start : start + _CHUNK]
+            found = tokenizer.ids([row[place] for row in rows])
+            yield from (Item(str(path), start + k, value) for k, value in enumerate(found))
+
+
+def _tokenizer(card: dict[str, Any]) -> Tokenizer:
+    made = card["preprocessing"]
+    return _kept_tokenizer(made["tokenizer"], made["length"], made["pad"])
+
+
+_kept_tokenizer = functools.lru_cache(maxsize=2)(Tokenizer)  # it takes a while to be read
 
 
 def _arrays(card: dict[str, Any], path: Path) -> Iterator[Item]:

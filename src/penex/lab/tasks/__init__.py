@@ -17,9 +17,11 @@ from penex.lab.data.noise import LabelNoise
 from penex.lab.data.split import fold_size
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import LabError, unknown
+from penex.lab.models.encoder import Encoder
 
 
-def _registered_search() -> dict[str, tuple[registry.Parameter, ...]]:
+def registered_search() -> dict[str, tuple[registry.Parameter, ...]]:
+    """What is tuned for each loss unless a task says otherwise."""
     return {name: entry.parameters for name, entry in registry.LOSSES.items()}
 
 
@@ -49,6 +51,8 @@ class Task:
             the paper's tasks have the paper's PENEX.
         search: what is tuned for each loss, and between which edges.
         folds: if there are any, a run tests on the fold that its seed says: see `split.fold`.
+        encoder: of a task whose inputs are texts: what reads them, and what is fine-tuned;
+            `collect` then takes it, and what it is decides results too.
     """
 
     name: str
@@ -66,8 +70,14 @@ class Task:
     sizes: tuple[int, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
     arguments: Mapping[str, Mapping[str, float | bool | str | None]] = field(default_factory=dict)
-    search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=_registered_search)
+    search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=registered_search)
     folds: int = 0
+    encoder: Encoder | None = None
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides a result besides names and numbers: checksums, sizes, the encoder."""
+        return {**self.identity, **(self.encoder.identity if self.encoder else {})}
 
 
 # Arguments of losses on the paper's tasks: PENEX as it is printed.
@@ -91,6 +101,7 @@ _MODULES = {
     "cifar10n_random1": ("penex.lab.tasks.cifar_n", "RANDOM1"),
     "cifar10n_worse": ("penex.lab.tasks.cifar_n", "WORSE"),
     "cifar100n": ("penex.lab.tasks.cifar_n", "HUNDRED"),
+    "bbc_news": ("penex.lab.tasks.bbc_news", "TASK"),
     "cifar10_resnet18": ("penex.lab.tasks.resnet18", "TEN"),
     "cifar100_resnet18": ("penex.lab.tasks.resnet18", "HUNDRED"),
 }
@@ -126,6 +137,19 @@ def resized(task: Task, side: int) -> Task:
         collect=functools.partial(task.collect, image_size=side),
         preprocessing={**task.preprocessing, "image_size": side},
         identity={**task.identity, "image_size": side},
+    )
+
+
+def encoded(task: Task, name: str) -> Task:
+    """A task with another encoder of its texts, by its name or its folder."""
+    if task.encoder is None:
+        raise LabError(f"--encoder reads texts; the inputs of {task.name} are none.")
+    encoder = Encoder(name)
+    return replace(
+        task,
+        collect=functools.partial(task.collect, encoder=encoder),
+        build=encoder.build,
+        encoder=encoder,
     )
 
 

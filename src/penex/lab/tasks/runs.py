@@ -220,7 +220,7 @@ class Run:
         return {
             "format": FORMAT,
             "task": self.task.name,
-            "data": dict(self.task.identity),
+            "data": self.task.decisive,
             "loss": identity.of_loss(self.loss.name, self.loss.resolved),
             "model": self.task.model,
             "train_size": self.train_size,

@@ -107,6 +107,7 @@ def _card_of(run: Run, learner: Learner, data: Data) -> Json:
         "temperature": learner.loss.temperature,
         "preprocessing": {
             **run.task.preprocessing,
+            **(run.task.encoder.card if run.task.encoder else {}),
             "inputs": str(data.train.inputs.dtype).removeprefix("torch."),
             "range": [float(value) for value in data.train.inputs.aminmax()],
             "mean": data.mean.flatten().tolist(),
