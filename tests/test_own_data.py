@@ -21,6 +21,7 @@ from penex.lab.tasks import runs
 from penex.lab.tasks.own import task_name
 
 from own_files import run, write_times
+from texts import write_encoder
 
 
 def test_a_last_batch_of_one_and_batch_norm() -> None:
@@ -166,7 +167,7 @@ def test_texts_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             (folder / f"{number:03}.txt").write_bytes(
                 f"{label} {min(number, 1)} \xa3".encode("latin-1")
             )
-    run("data", "check", tmp_path)
+    run("data", "check", tmp_path, "--encoder", write_encoder(tmp_path / "encoder"), code=2)
     text = capsys.readouterr().out
     assert "5 classes, 10 different texts" in text
     assert "5 texts left out: exact copies" in text

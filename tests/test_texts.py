@@ -239,6 +239,10 @@ def test_a_check_says_lengths_copies_and_what_is_left_out(
     assert "2 texts left out: they are there under several classes" in said
     assert "1 text left out: nothing stands in them" in said
     assert "to 22 (median 9) tokens a text; 2.4% are cut at 16, the most of encoder" in said
+    assert "would fine-tune encoder on 26 examples, validate on 7" in said
+    one_class(path)
+    run("data", "check", path, *COLUMNS, "--encoder", encoder, code=2)
+    assert "single class 'bad'" in sentence(capsys)
 
 
 def test_white_space_makes_no_other_text() -> None:

@@ -91,7 +91,6 @@ def _get(name: str, root: Path) -> None:
 def _check(path: Path, options: DataOptions) -> None:
     from penex.lab.data import bbc, people
     from penex.lab.data.read import read_texts
-    from penex.lab.data.split import split
 
     if path.is_file() and people.is_people(path):
         _check_people(path)
@@ -116,22 +115,32 @@ def _check(path: Path, options: DataOptions) -> None:
     _print_counts(collection)
     for sentence in collection.notes:
         print(f"- {visible(sentence)}")
-    made = split(collection, 0, task.train_size, val=task.val, test=task.test)
+    plan = _would(collection, options, task.train_size, f"train {task.model}")
+    print(f"{plan}, and inputs are normalised by the training part.")
+
+
+def _would(collection: "Collection", options: DataOptions, size: int, verb: str) -> str:
+    """What a comparison of these data would do, as the start of a sentence."""
+    from penex.lab.data.split import split
+
+    made = split(collection, 0, size)
     shares = [
         f"{verb} on {len(part)} ({'as it came' if name in collection.parts else 'by seed'})"
         for verb, name, part in (("validate", "val", made.val), ("test", "test", made.test))
     ]
     command = shlex.join(["penex", "compare", *words_of(options)])
-    print(
-        f"{command} would train {task.model} on {len(made.train)} examples, "
-        f"{' and '.join(shares)}; what is split off is stratified, and inputs are normalised by "
-        "the training part."
+    return (
+        f"{command} would {verb} on {len(made.train)} examples, {' and '.join(shares)}; what is "
+        "split off is stratified"
     )
 
 
 def _check_texts(path: Path, found: "FoundTexts", options: DataOptions) -> None:
-    """Classes and their numbers, lengths, and what is left out."""
+    """Classes and their numbers, lengths, what is left out, and what would be done."""
+    from penex.lab.data.observed import observations
+    from penex.lab.data.read import read
     from penex.lab.models.encoder import SMALL, Encoder
+    from penex.lab.tasks.own import train_size
 
     texts = [one for part in found.parts.values() for one in part.kept]
     labels = sorted({one.label for one in texts})
@@ -162,6 +171,15 @@ def _check_texts(path: Path, found: "FoundTexts", options: DataOptions) -> None:
     print(
         f"{_spread(lengths)} tokens a text; {cut:.1%} are cut at {most}, the most of {encoder.name}"
     )
+    collection = read(  # what cannot be trained on is said as by a comparison
+        path,
+        label_column=options.label_column,
+        text_column=options.text_column,
+        tokenizer=lambda: tokenizer,
+    )
+    for sentence in observations(collection):
+        print(f"- {visible(sentence)}")
+    print(f"{_would(collection, options, train_size(collection), f'fine-tune {encoder.name}')}.")
 
 
 def _spread(lengths: list[int]) -> str:

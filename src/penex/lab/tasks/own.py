@@ -149,7 +149,7 @@ def own(
         name=task_name(path),
         title=f"{collection.facts['source']}: {path.name}",
         collect=lambda: collection,
-        train_size=_train_size(collection),
+        train_size=train_size(collection),
         model=chosen,
         build=build,
         recipe=TEXTS if words else RECIPE,
@@ -161,7 +161,8 @@ def own(
     ), collection
 
 
-def _train_size(collection: Collection) -> int:
+def train_size(collection: Collection) -> int:
+    """How many examples are trained on unless the user says otherwise."""
     n = len(collection.train.targets)
     n -= 0 if collection.test else round(_TEST * n)
     return n - (0 if collection.val else round(_VAL * n))
