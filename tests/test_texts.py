@@ -312,6 +312,17 @@ def test_what_cannot_be_predicted_or_exported_is_said(
     assert "other.csv: the column 'body' is missing" in said
     assert "odd.txt is no text in UTF-8" in said
     assert "none.txt: there is no such file" in said
+    (folder,) = (out / "reviews" / "ce").glob("*/seed-0")
+    (tmp_path / "copy").mkdir()
+    for name in ("model.json", "model.safetensors"):
+        (tmp_path / "copy" / name).write_bytes((folder / name).read_bytes())
+    card = json.loads((folder / "model.json").read_bytes())
+    for wrong in ({"model_type": "none"}, {"hidden_size": "wide"}, {"num_attention_heads": 3}):
+        made = card["preprocessing"]
+        other = {**card, "preprocessing": {**made, "config": {**made["config"], **wrong}}}
+        (tmp_path / "copy" / "model.json").write_text(json.dumps(other))
+        run("predict", tmp_path / "copy", table, code=2)
+        assert "is damaged: the encoder cannot be built" in sentence(capsys)
     run("export", out / "reviews", "--onnx", tmp_path / "x.onnx", code=2)
     assert "Texts" in capsys.readouterr().err.splitlines()[-1]
 
@@ -332,3 +343,28 @@ def test_bbc_news_is_trained_by_its_name(
     assert logits["val_logits"].shape == (50, 5)
     environment = json.loads((folder / "environment.json").read_bytes())
     assert environment["data"]["copies"] == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"hidden_size": 8}, "is not whole"),
+        ({"num_hidden_layers": 3}, "has no bert.encoder.layer.2."),
+        ({"model_type": "none"}, "cannot be read"),
+        ({"model_type": 3}, "names no model_type"),
+    ],
+)
+def test_an_encoder_whose_files_do_not_fit_is_a_sentence(
+    wrong: dict[str, object],
+    words: str,
+    tmp_path: Path,
+    encoder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Weights that are missing would else be drawn at random, without a word."""
+    config = json.loads((encoder / "config.json").read_bytes())
+    (encoder / "config.json").write_text(json.dumps({**config, **wrong}))
+    path = write_table(tmp_path / "reviews.csv")
+    run("compare", "--data", path, *COLUMNS, "--encoder", encoder, code=2)
+    assert words in sentence(capsys)

@@ -140,9 +140,10 @@ class Encoder:
                     ignore_mismatched_sizes=True,  # of the head of another task
                     output_loading_info=True,
                 )
-            except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-                first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-                raise LabError(f"The encoder in {self.folder} cannot be read: {first}.") from error
+            except Exception as error:  # of files that anyone may have changed it raises all kinds
+                raise LabError(
+                    f"The encoder in {self.folder} cannot be read: {_first(error)}."
+                ) from error
         inside = f"{network.base_model_prefix}."
         absent = [*seen["missing_keys"], *(key for key, *_ in seen["mismatched_keys"])]
         missing = sorted(k for k in absent if k.startswith(inside) and ".pooler." not in k)
@@ -163,9 +164,17 @@ def of_card(made: dict[str, Any], n_out: int) -> nn.Module:
     """
     with _transformers() as library:
         known = {k: v for k, v in made["config"].items() if k not in ("id2label", "label2id")}
-        config = library.AutoConfig.for_model(**{**known, "num_labels": n_out})
-        network = library.AutoModelForSequenceClassification.from_config(config)
+        try:
+            config = library.AutoConfig.for_model(**{**known, "num_labels": n_out})
+            network = library.AutoModelForSequenceClassification.from_config(config)
+        except Exception as error:  # likewise
+            raise ValueError(f"the encoder cannot be built: {_first(error)}") from error
     return TextClassifier(network, made["pad"])
+
+
+def _first(error: Exception) -> str:
+    """The first line of an error, to stand in a sentence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 class TextClassifier(nn.Module):
