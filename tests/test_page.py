@@ -229,11 +229,11 @@ def test_the_page_of_a_study(browser: Any, study: Path, width: int, scheme: str)
 def test_the_page_of_the_papers_table(browser: Any, tmp_path: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    from penex.paper import tables
+    from penex.paper import table1
     from penex.report import results
 
     found = results.load(Path(__file__).parents[1] / "results" / "cifar10")
-    tables.write(tmp_path, [found], "penex reproduce table1")
+    table1.write(tmp_path, [found], "penex reproduce table1")
     size = {"width": 390, "height": 844}
     view, said = opened(browser, tmp_path / "table1.html", viewport=size)
     assert said == []

@@ -14,7 +14,8 @@ from penex.lab.records import Record
 from penex.lab.tasks.runs import Run
 from penex.lab.training.session import Silent
 from penex.paper.__main__ import main
-from penex.paper.reproduction import Request, reproduce
+from penex.paper.reproduction import reproduce
+from penex.paper.request import Request
 from penex.paper.standins import write_stand_ins
 
 ABSENT = ("tyro", "rich", "jinja2", "matplotlib", "scipy", "sklearn", "optuna")

@@ -65,16 +65,21 @@ SEARCH = {
 }
 
 
+def trials(smoke: bool) -> int:
+    """How many trials a study has; two where all of it is only tried."""
+    return 2 if smoke else TRIALS
+
+
 def task(name: str) -> Task:
     """A task with the search of this table."""
     return replace(find(name), search={**find(name).search, "brier": (), "ce": (), **SEARCH})
 
 
 def study(
-    one: Task, losses: tuple[str, ...], changes: dict[str, int], trials: int = TRIALS
+    one: Task, losses: tuple[str, ...], changes: dict[str, int], number: int = TRIALS
 ) -> Tuning:
     """What is tuned, in one batch, so that no suggestion depends on another's result."""
-    return Tuning(one, losses, trials, trials, changes=dict(changes), along=("lr",), view=JUDGED)
+    return Tuning(one, losses, number, number, changes=dict(changes), along=("lr",), view=JUDGED)
 
 
 def comparison(one: Task, losses: tuple[str, ...], seeds: int, out: Path) -> Comparison:

@@ -1,7 +1,7 @@
 """Parts of sentences: counts, names that come from outside, and what must not be said."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 _PASSWORD = re.compile(r"://[^:/\s]*:(.*)@")
@@ -15,6 +15,16 @@ def count(number: int, thing: str, things: str = "") -> str:
     ('1 run', '3 runs', '2 classes')
     """
     return f"{number} {thing if number == 1 else things or thing + 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words with commas between them, and an "and" before the last.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def duration(seconds: float) -> str:

@@ -1,13 +1,26 @@
 """The paper's figures: each a function of records or of fixed seeds, with its caption judged."""
 
 import base64
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import penex
 from penex.lab.ground import files
 from penex.lab.ground.errors import unknown
-from penex.paper.figures import ablations, boosting, curves, margins, sensitivity, shape, size
+from penex.paper.chapters import Chapter
+from penex.paper.claims import NOT_TRAINED, Claim
+from penex.paper.figures import (
+    ablations,
+    boosting,
+    curves,
+    kept,
+    margins,
+    sensitivity,
+    shape,
+    size,
+)
 from penex.paper.figures.picture import Picture, Shown, Source
 from penex.report.figures import drawn
 from penex.report.page import render, safe
@@ -29,10 +42,22 @@ KINDS = ("png", "svg", "pdf")
 PAGE = "figures.html"
 
 
+class Drawn(NamedTuple):
+    """What came of drawing.
+
+    Attributes:
+        files: that were written.
+        chapters: what became of each caption, for the page about the whole paper.
+    """
+
+    files: list[Path]
+    chapters: list[Chapter]
+
+
 def write(
     source: Source, names: Sequence[str], command: str, say: Callable[[str], None] = print
-) -> list[Path]:
-    """Draw figures into the folder `figures` of the records, and a page that shows them; the files.
+) -> Drawn:
+    """Draw figures into the folder `figures` of the records, and a page that shows them.
 
     Args:
         source: where the records are.
@@ -45,13 +70,24 @@ def write(
             raise unknown("figure", name, tuple(PICTURES))
     folder = source.folder / "figures"
     folder.mkdir(parents=True, exist_ok=True)
-    written, shown = [], []
+    written, shown, chapters = [], [], []
     for picture in (PICTURES[name] for name in dict.fromkeys(names or PICTURES)):
+        if picture.trains and source.read_only:
+            known = kept.read(source.folder, picture)
+            missing = "" if known.claims else f"It trains small models: {_command(picture)}."
+            say(f"{picture.name}: not drawn. {missing or 'What it came to is kept.'}")
+            chapters.append(known if known.claims else untrained(picture))
+            points = [f"{c.words}: {c.verdict}. {c.ours}" for c in known.claims]
+            shown.append({**_words(picture), "image": "", "missing": missing or " ".join(points)})
+            continue
+        if picture.trains:
+            print(f"{picture.name}: small models are trained", file=sys.stderr)
         made = picture.make(source)
         if made is None:
             missing = f"There are no records of it in {source.folder.name}: {picture.needs} trains."
             say(f"{picture.name}: not drawn. {missing}")
             shown.append({**_words(picture), "image": "", "missing": missing})
+            chapters.append(untrained(picture))
             continue
         found = drawn(folder, picture.name, made.draw, KINDS)
         say(f"{picture.name}: {', '.join(path.name for path in found)}")
@@ -59,6 +95,9 @@ def write(
             say(f"  {point.claim}: {point.verdict}. {point.found}")
         written += found
         shown.append({**_words(picture), **_drawn(made, found)})
+        chapters.append(kept.chapter(picture, made))
+        if picture.trains:
+            written.append(kept.write(source.folder, picture, made))
     context = {
         "version": penex.__version__,
         "title": "The paper's figures, and ours",
@@ -69,7 +108,21 @@ def write(
     }
     page = folder / PAGE
     files.write_text(page, render(PAGE, context, Path(__file__).parent))
-    return [*written, page]
+    return Drawn([*dict.fromkeys(written), page], chapters)
+
+
+def untrained(picture: Picture) -> Chapter:
+    """The chapter of a figure without records: its caption in our words, not judged."""
+    claim = Claim(picture.name, picture.claim, "", "", NOT_TRAINED)
+    return Chapter(
+        kept.title(picture),
+        [claim],
+        missing=f"Not all of its records are there yet; command: {_command(picture)}",
+    )
+
+
+def _command(picture: Picture) -> str:
+    return picture.needs or f"penex reproduce figures --only {picture.name}"
 
 
 def _words(picture: Picture) -> dict[str, object]:
