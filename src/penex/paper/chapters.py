@@ -23,6 +23,7 @@ class Chapter:
         command: that made the records.
         missing: what is not there, and the command that makes it; empty if all is.
         files: where its tables are.
+        tables: titles and lines, heads first, of tables that the page shows whole.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Chapter:
     command: str = ""
     missing: str = ""
     files: Sequence[str] = ()
+    tables: Sequence[tuple[str, list[list[str]]]] = ()
 
 
 def no_records(command: str) -> str:
@@ -45,13 +47,13 @@ def of_main_table(results: Results) -> Chapter:
     facts = next((run.environment for run in results.records()), {})
     note = claims.caveat(results.task, facts).strip()
     judged = list(claims.claims(results))
-    return _chapter(f"The main table: {find(results.task).title}", results, judged, [note])
+    return _chapter(find(results.task).title, results, judged, [note])
 
 
 def of_resnet(results: Results) -> Chapter:
     """A task of the appendix's table."""
     judged = list(claims.claims(results))
-    return _chapter(f"The appendix: {resnet.title(results)}", results, judged, [resnet.RATE])
+    return _chapter(resnet.title(results), results, judged, [resnet.RATE])
 
 
 def of_sweep(sweep: Sweep, results: Results) -> Chapter:
@@ -64,8 +66,7 @@ def of_sweep(sweep: Sweep, results: Results) -> Chapter:
 
 def of_fair(results: Results) -> Chapter:
     """A task of the fair table, which is ours and not the paper's."""
-    title = f"Not in the paper: every loss at its own rate, {find(results.task).title}"
-    return _chapter(title, results, [], list(fair.verdicts(results)))
+    return _chapter(find(results.task).title, results, [], list(fair.verdicts(results)))
 
 
 def untrained(title: str, command: str, judged: Sequence[Claim] = ()) -> Chapter:

@@ -35,6 +35,7 @@ class Share:
         name: of the part.
         there: the runs and trials that are recorded.
         missing: those that are not, each once, though several parts may need it.
+        lacking: how many those are with the ones that an earlier part trains.
         shared: how many of those that are there an earlier part has, too.
         note: what else is to be said; empty if nothing.
     """
@@ -42,6 +43,7 @@ class Share:
     name: str
     there: int = 0
     missing: Sequence[Run] = ()
+    lacking: int = 0
     shared: int = 0
     note: str = ""
 
@@ -69,7 +71,7 @@ def shares(request: Request, names: Iterable[str]) -> list[Share]:
             fresh = [run for at, run in missing.items() if at not in seen]
             note = "" if len(fresh) == len(missing) else "the others missing are counted above"
             there = folders.keys() - missing.keys()
-            found.append(Share(name, len(there), fresh, len(there & seen), note))
+            found.append(Share(name, len(there), fresh, len(missing), len(there & seen), note))
             seen |= folders.keys()
     return found
 
@@ -102,7 +104,7 @@ def _fair(part: Request) -> Share:
         missing += [part.varied(Comparison(task, ("ce",), 1)).runs[0]] * (
             part.seed_count * (len(fair.LOSSES) - len(tuned))
         )
-    return Share("fair", there, missing, note=note)
+    return Share("fair", there, missing, len(missing), note=note)
 
 
 def seconds(found: Sequence[Share], request: Request, device: torch.device) -> dict[str, float]:

@@ -124,8 +124,7 @@ def _lacking(request: Request, sweep: Sweep | None, comparison: Comparison) -> C
     command = f"penex reproduce {request.what} --task {task.name}"
     if sweep is not None:
         return chapters.untrained(sweep.title, command)
-    head = "The appendix" if task.name in RESNET else "The main table"
-    return chapters.untrained(f"{head}: {task.title}", command, list(claims.unmeasured(task.name)))
+    return chapters.untrained(task.title, command, list(claims.unmeasured(task.name)))
 
 
 def _other_augmentations(request: Request) -> Iterator[Results]:
@@ -157,7 +156,7 @@ def _fair(request: Request) -> Made:
             found.append(results.load(out / name, listing))
         else:
             command = f"penex reproduce fair --task {name}"
-            lacking.append(chapters.untrained(f"The fair table: {task.title}", command))
+            lacking.append(chapters.untrained(task.title, command))
     if not found or not writes():
         return Made(chapters=lacking)
     text = fair.chapter(found, request.out)
@@ -245,7 +244,12 @@ def _costs(request: Request) -> Made:
     machines = "; ".join(dict.fromkeys(one.machine for one in timed))
     notes = [] if found else [chapters.no_records("penex reproduce table1")]
     chapter = Chapter(
-        "The appendix: runtime and resources", judged, notes, machine=machines, files=written
+        "Runtime and resources",
+        judged,
+        notes,
+        machine=machines,
+        files=written,
+        tables=[(one.title, [one.head, *one.rows]) for one in grids],
     )
     return Made(costs.text(grids), written, [chapter])
 

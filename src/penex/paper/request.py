@@ -14,7 +14,8 @@ from penex.paper import fair
 from penex.paper.plan import RESNET, TABLE1, TEXTS
 
 SWEEPS = ("floor", "rho", "alpha", "gap", "tuned", "ablations", "sensitivity", "size")
-PARTS = ("table1", *SWEEPS, "fair", "resnet", "costs", "figures")  # of all, in this order
+_TRAINED = ("table1", *SWEEPS, "fair", "resnet")
+PARTS = (*_TRAINED, "costs", "figures")  # of all, in this order
 WHAT = (*PARTS, "all")
 
 _SEEDS = {"resnet": 3}  # three of its runs take a GPU as long as a hundred of the others
@@ -77,7 +78,7 @@ class Request:
         for name in self.task:
             if name not in (*known, *besides):
                 raise unknown("task", name, (*known, *besides))
-        if not self.task:
+        if not self.task and self.what in _TRAINED:
             object.__setattr__(self, "task", known)
         if len(set(self.task)) < len(self.task):
             raise LabError("A task is there twice: name each once.")
@@ -86,9 +87,8 @@ class Request:
 
     def _check_belonging(self) -> None:
         """A sentence for an option that this part does not have."""
-        trained = ("table1", *SWEEPS, "fair", "resnet")
         for given, names, wheres in (
-            (self.task, "--task is", trained),
+            (self.task, "--task is", _TRAINED),
             (self.tuned or self.authors, "--tuned and --authors are", ("table1",)),
             (self.losses, "--losses are", ("table1", "fair", "resnet")),
             (self.trial_epochs is not None, "--trial-epochs are", ("fair", "all")),

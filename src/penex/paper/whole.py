@@ -1,5 +1,6 @@
 """The whole paper from one command: a plan, what is missing trained, one page of verdicts."""
 
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from penex.lab.ground.sentences import count, listed
 from penex.paper import estimate, parts
 from penex.paper.chapters import Chapter
 from penex.paper.claims import NOT_TRAINED
+from penex.paper.estimate import Share
 from penex.paper.parts import Made
 from penex.paper.request import PARTS, Request
 from penex.paper.tables import written
@@ -57,11 +59,13 @@ class Section:
         name: on the command line.
         title: in words.
         chapters: what it is made of.
+        runs: how many of its runs were there when it was asked for, in words.
     """
 
     name: str
     title: str
     chapters: Sequence[Chapter]
+    runs: str = ""
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -90,7 +94,10 @@ def make(request: Request) -> Made:
     if not request.read_only:
         for name in names:
             _check(request.part(name))
-    sections = [Section(name, _TITLES[name], _chapters(request.part(name))) for name in names]
+    before = {one.name: _runs(one) for one in shares}
+    sections = [
+        Section(name, _TITLES[name], _chapters(request.part(name)), before[name]) for name in names
+    ]
     if not writes():
         return Made()
     command = publishable(request.command)
@@ -100,6 +107,12 @@ def make(request: Request) -> Made:
     except ModuleNotFoundError as error:
         print(f"The page is left out: it needs {error.name} ({install('lab')}).", file=sys.stderr)
     return Made(text(sections), [path.name for path in written(request.out, content)])
+
+
+def _runs(share: Share) -> str:
+    """How many runs are there, of how many."""
+    total = share.there + share.lacking
+    return f"{share.there} of {total}" if total else ""
 
 
 def _check(part: Request) -> None:
@@ -117,7 +130,8 @@ def _chapters(part: Request) -> Sequence[Chapter]:
     """Make a part; what keeps it from being read is said on the page."""
     print(f"{part.what}: {_TITLES[part.what]}", file=sys.stderr)
     try:
-        made = parts.make(part)
+        with contextlib.redirect_stdout(sys.stderr):  # what parts print is progress here
+            made = parts.make(part)
     except parts.NoStudyError as error:
         return [Chapter(_TITLES[part.what], missing=str(error))]
     except LabError as error:
@@ -133,12 +147,12 @@ def _chapters(part: Request) -> Sequence[Chapter]:
 
 def _summary(sections: Sequence[Section]) -> list[list[str]]:
     """A head, a line for each part, and the sum."""
-    lines = [["part", *VERDICTS]]
+    lines = [["part", "runs that were there", *VERDICTS]]
     total: Counter[str] = Counter()
     for one in sections:
         total += one.verdicts
-        lines.append([one.title, *(str(one.verdicts[v] or "") for v in VERDICTS)])
-    return [*lines, ["all", *(str(total[verdict]) for verdict in VERDICTS)]]
+        lines.append([one.title, one.runs, *(str(one.verdicts[v] or "") for v in VERDICTS)])
+    return [*lines, ["all", "", *(str(total[verdict]) for verdict in VERDICTS)]]
 
 
 def text(sections: Sequence[Section]) -> str:
@@ -161,6 +175,7 @@ def markdown(sections: Sequence[Section], command: str) -> str:
                 lines = [[c.words, c.paper, c.ours, c.verdict] for c in one.claims]
                 out.append(marked_down([["the paper says", "its numbers", "ours", "verdict"],
                                         *lines]))  # fmt: skip
+            out += [f"**{title}**\n\n{marked_down(lines)}" for title, lines in one.tables]
             out += [f"- {name}: {value}" for name, value in facts(one)]
             out += one.notes
     joined = "\n\n".join(out).replace("\n\n- ", "\n- ").replace("|\n- ", "|\n\n- ")
