@@ -245,6 +245,31 @@ def test_the_page_of_the_papers_table(browser: Any, tmp_path: Path) -> None:
 
 
 @browser_test
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_the_page_of_the_whole_paper(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    """Of our records: it fits, is accessible, and has a verdict for every claim."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    for name in ("cifar10.zip", "bench-h200.json"):
+        shutil.copy(Path(__file__).parents[1] / "results" / name, tmp_path)
+    cli.main(["reproduce", "all", "--read-only", "--only", "table1", "rho", "resnet", "costs",
+              "--out", str(tmp_path)])  # fmt: skip
+    size = {"width": width, "height": 844}
+    view, said = opened(browser, tmp_path / "paper.html", viewport=size, color_scheme=scheme)
+    assert said == []
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    claims, verdicts = view.locator(".claims > li"), view.locator(".claims .verdict")
+    assert claims.count() == verdicts.count() > 20
+    tally = view.locator(".tally li").all_inner_texts()
+    assert tally[0] == f"{claims.count()} claims:"
+    assert sum(int(text.split()[-1]) for text in tally[1:]) == claims.count()
+    found_by_axe = Axe().run(view).response["violations"]
+    assert [v["id"] for v in found_by_axe if v["impact"] in ("serious", "critical")] == []
+    view.close()
+
+
+@browser_test
 def test_it_works_without_scripts(browser: Any, compared: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     view = context.new_page()

@@ -381,6 +381,13 @@ def test_what_small_models_came_to_is_kept_and_read(tmp_path: Path) -> None:
     assert [(c.words, c.verdict, c.ours) for c in first.claims] == [("larger", "holds", "0.1 more")]
     assert first.machine.startswith(environment.cpu_name())
     assert second.missing.endswith("command: penex reproduce figures --only adaboost")
+    image = tmp_path / "figures" / "margins.png"
+    image.write_bytes(b"drawn before")
+    drawn = figures.write(Source(tmp_path, 5, read_only=True), ["margins"], "penex", lines.append)
+    assert drawn.chapters == [first]
+    assert (tmp_path / "figures" / figures.PAGE).read_text().count("<strong>holds</strong>") == 1
+    assert figures._known(Source(tmp_path, 5), picture, asked=False) == first
+    assert figures._known(Source(tmp_path, 5), picture, asked=True) is None
     path.write_text('{"format": 1, "figures": {"margins": {"points": [1]}}}')
     with pytest.raises(RecordError, match=r"figures\.json is damaged"):
         kept.read(tmp_path, picture)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from penex.lab.records import Json
 from penex.lab.tasks import find
@@ -14,7 +15,8 @@ from penex.report.results import Results, Row
 from penex.report.statistics import FEWEST, Interval, advantage, mean_and_spread
 
 _PAPERS_PIXELS = 64  # of its files of PathMNIST
-NOT_TRAINED = "not trained"  # the verdict where there are no records
+Verdict = Literal["holds", "does not hold", "unclear", "not trained"]
+NOT_TRAINED: Verdict = "not trained"  # the verdict where there are no records
 CLOSE = 0.02  # accuracy: a baseline that misses the paper by more means a bug
 
 _TABLE = ("accuracy", "ece_per_batch", "cross_entropy", "brier")
@@ -38,7 +40,7 @@ class Claim:
     words: str
     paper: str
     ours: str
-    verdict: str
+    verdict: Verdict
 
 
 def claims(results: Results) -> Iterator[Claim]:
@@ -93,7 +95,7 @@ def _sound(results: Results) -> dict[str, Row]:
 def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
     values = list(row.values("accuracy").values())
     mean, spread = mean_and_spread(values)
-    verdict = "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold"
+    verdict: Verdict = "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold"
     if sound and len(values) < FEWEST:
         verdict = "unclear"
     level = f"{mean:.3f}" if math.isnan(spread) else f"{mean:.3f} ± {spread:.3f}"
@@ -106,7 +108,7 @@ def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
     )
 
 
-def _verdict(lead: Interval) -> str:
+def _verdict(lead: Interval) -> Verdict:
     if not lead.excludes_zero:
         return "unclear"
     return "holds" if lead.mean > 0 else "does not hold"

@@ -19,7 +19,7 @@ from penex.lab.ground import environment, files
 from penex.lab.ground.errors import RecordError
 from penex.lab.ground.sentences import visible
 from penex.lab.tasks import NAMES, find
-from penex.paper.claims import NOT_TRAINED, Claim
+from penex.paper.claims import NOT_TRAINED, Claim, Verdict
 from penex.paper.printed import RESOURCES, RUNTIME
 from penex.paper.tables import written
 from penex.report import costs
@@ -261,7 +261,7 @@ def _faster(one: Bench, name: str, words: str, printed: str) -> Claim:
     ours = one.rows[PASSES[0], name]
     rivals = [row for loss in _RIVALS if (row := one.of(_TIMED[loss])) is not None]
     low, high = ours["quartiles"]
-    verdict = "unclear"
+    verdict: Verdict = "unclear"
     if len(rivals) == len(_RIVALS) and all(high < row["quartiles"][0] for row in rivals):
         verdict = "holds"
     elif any(row["quartiles"][1] < low for row in rivals):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penex.metrics import METRICS
-from penex.paper.claims import Claim, caveat, is_sound
+from penex.paper.claims import Claim, Verdict, caveat, is_sound
 from penex.paper.plan import Sweep
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference
@@ -37,7 +37,7 @@ def claim(sweep: Sweep, results: Results) -> Claim | None:
         if paired_difference(suspect.values(name), first.values(name)).excludes_zero:
             away = {row.label: abs(_mean(row, name) - paper) for row in (first, suspect)}
             nearer.add(min(away, key=lambda label: away[label]))
-    verdict = "unclear"
+    verdict: Verdict = "unclear"
     if len(nearer) == 1:
         verdict = "holds" if nearer == {first.label} else "does not hold"
     printed = ", ".join(f"{m.title} {sweep.printed[m.name]:.3f}" for m in _JUDGED)

@@ -13,6 +13,7 @@ from penex.lab.ground.errors import LabError, writes
 from penex.lab.records import LISTING, archived
 from penex.lab.tasks import find, placed
 from penex.lab.training.compare import Comparison
+from penex.lab.tuning import journal
 from penex.paper import chapters, claims, costs, fair, plan, resnet, studies, sweeps, table1, tables
 from penex.paper.carrying import carried_out, listing_for
 from penex.paper.chapters import Chapter
@@ -75,6 +76,7 @@ def planned(request: Request) -> list[Planned]:
 def check_data(request: Request) -> None:
     """What is missing of the data is said now, and not in the third hour."""
     if request.what == "fair":
+        journal.optuna()  # which may not be installed
         for name in request.task:
             task = find(name)
             (task if request.data is None else placed(task, request.data)).collect()

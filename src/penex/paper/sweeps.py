@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from penex.lab.ground import files
 from penex.metrics import METRICS
 from penex.paper import floor
-from penex.paper.claims import Claim
+from penex.paper.claims import Claim, Verdict
 from penex.paper.plan import Sweep
 from penex.report import tables, words
 from penex.report.finished import Finished
@@ -81,7 +81,7 @@ def claim(sweep: Sweep, results: Results) -> Claim | None:
     found = [line[-1] for line in lines(sweep, results)[1:] if line[-1]]
     if not sweep.claim or not found:
         return None
-    verdict = "holds"
+    verdict: Verdict = "holds"
     if "differs" in found:
         verdict = "does not hold"
     elif "unclear" in found:
@@ -95,7 +95,7 @@ def judgement(sweep: Sweep, results: Results) -> str:
     """What became of the claim, as a sentence."""
     if (judged := claim(sweep, results)) is None:
         return ""
-    verdict = judged.verdict
+    verdict: str = judged.verdict
     if verdict == "unclear":
         found = [line[-1] for line in lines(sweep, results)[1:] if line[-1]]
         unclear = f"{found.count('unclear')} of {len(found)} versions are"

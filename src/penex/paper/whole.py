@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import penex
 from penex.installing import install
@@ -14,7 +15,7 @@ from penex.lab.ground.errors import LabError, writes
 from penex.lab.ground.sentences import count, listed
 from penex.paper import estimate, parts
 from penex.paper.chapters import Chapter
-from penex.paper.claims import NOT_TRAINED
+from penex.paper.claims import Verdict
 from penex.paper.estimate import Share
 from penex.paper.parts import Made
 from penex.paper.request import PARTS, Request
@@ -25,7 +26,7 @@ from penex.report.statistics import FEWEST
 from penex.report.tables import aligned, marked_down
 
 NAME = "paper"
-VERDICTS = ("holds", "does not hold", "unclear", NOT_TRAINED)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 _TITLES = {
     "table1": "The main table",

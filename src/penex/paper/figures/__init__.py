@@ -21,7 +21,7 @@ from penex.paper.figures import (
     shape,
     size,
 )
-from penex.paper.figures.picture import Picture, Shown, Source
+from penex.paper.figures.picture import Picture, Point, Source
 from penex.report.figures import drawn
 from penex.report.page import render, safe
 
@@ -72,13 +72,10 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     written, shown, chapters = [], [], []
     for picture in (PICTURES[name] for name in dict.fromkeys(names or PICTURES)):
-        if picture.trains and source.read_only:
-            known = kept.read(source.folder, picture)
-            missing = "" if known.claims else f"It trains small models: {_command(picture)}."
-            say(f"{picture.name}: not drawn. {missing or 'What it came to is kept.'}")
-            chapters.append(known if known.claims else untrained(picture))
-            points = [f"{c.words}: {c.verdict}. {c.ours}" for c in known.claims]
-            shown.append({**_words(picture), "image": "", "missing": missing or " ".join(points)})
+        if picture.trains and (known := _known(source, picture, bool(names))) is not None:
+            say(f"{picture.name}: {known.missing or 'trained before; what it came to is kept.'}")
+            chapters.append(known)
+            shown.append({**_words(picture), **_again(known, folder / f"{picture.name}.png")})
             continue
         if picture.trains:
             print(f"{picture.name}: small models are trained", file=sys.stderr)
@@ -94,7 +91,7 @@ def write(
         for point in made.points:
             say(f"  {point.claim}: {point.verdict}. {point.found}")
         written += found
-        shown.append({**_words(picture), **_drawn(made, found)})
+        shown.append({**_words(picture), **_shown(made.points, made.setup, found)})
         chapters.append(kept.chapter(picture, made))
         if picture.trains:
             written.append(kept.write(source.folder, picture, made))
@@ -109,6 +106,28 @@ def write(
     page = folder / PAGE
     files.write_text(page, render(PAGE, context, Path(__file__).parent))
     return Drawn([*dict.fromkeys(written), page], chapters)
+
+
+def _known(source: Source, picture: Picture, asked: bool) -> Chapter | None:
+    """What small models came to before; None if they are to be trained now.
+
+    They are unless nothing may be trained, or they were drawn already and nobody asked for them by
+    name.
+    """
+    known = kept.read(source.folder, picture)
+    if source.read_only:
+        return known if known.claims else untrained(picture)
+    drawn_before = (source.folder / "figures" / f"{picture.name}.png").exists()
+    return known if known.claims and drawn_before and not asked else None
+
+
+def _again(known: Chapter, image: Path) -> dict[str, object]:
+    """What the page shows of a figure that is not drawn again."""
+    points = [Point(claim.words, claim.verdict, claim.ours) for claim in known.claims]
+    said = " ".join(f"{point.claim}: {point.verdict}. {point.found}" for point in points)
+    if not image.exists():
+        return {"image": "", "missing": known.missing or said}
+    return _shown(points, " ".join(known.notes), [image])
 
 
 def untrained(picture: Picture) -> Chapter:
@@ -129,11 +148,11 @@ def _words(picture: Picture) -> dict[str, object]:
     return {"name": picture.name, "title": picture.title, "claim": picture.claim}
 
 
-def _drawn(made: Shown, found: Sequence[Path]) -> dict[str, object]:
+def _shown(points: Sequence[Point], setup: str, found: Sequence[Path]) -> dict[str, object]:
     image = base64.b64encode(found[0].read_bytes()).decode()
     return {
         "image": safe(f"data:image/png;base64,{image}"),
-        "points": made.points,
-        "setup": made.setup,
+        "points": points,
+        "setup": setup,
         "files": ", ".join(path.name for path in found),
     }

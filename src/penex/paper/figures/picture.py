@@ -4,17 +4,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from penex.lab.tasks import find
 from penex.lab.training.compare import Comparison, listing_of
+from penex.paper.claims import Verdict as Verdict
 from penex.report import results
 from penex.report.results import Results
 from penex.report.statistics import FEWEST, Interval, paired_difference
-
-Verdict = Literal["holds", "does not hold", "unclear", "not trained"]
 
 
 class Point(NamedTuple):
