@@ -327,7 +327,7 @@ def test_our_records_are_judged_on_the_page(tmp_path: Path) -> None:
     text = (tmp_path / "paper.md").read_text()
     assert "| The average and the bounds of rho | 40 of 40 | 1 |" in text
     assert "NVIDIA H200" in text
-    assert "tables: rho.md" in text
+    assert "files: rho.md" in text
     assert (tmp_path / "rho.md").exists()
 
 

@@ -191,7 +191,7 @@ def facts(one: Chapter) -> list[tuple[str, str]]:
     """How a chapter's numbers came about: seeds, machine, command, files."""
     command = f"`{one.command}`" if one.command else ""
     every = [("seeds", one.seeds), ("machine", one.machine), ("command", command)]
-    every.append(("tables", ", ".join(one.files)))
+    every.append(("files", ", ".join(one.files)))
     return [(name, value) for name, value in every if value]
 
 
