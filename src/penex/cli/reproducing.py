@@ -66,19 +66,20 @@ def reproduce(
     all makes everything below but runtime: it says what is there, what is missing and how long that
     takes, trains it, and ends in one page (paper.html, paper.md) with every claim of the paper and
     what became of it. table1 is the main table's vision tasks under its five losses and two of ours
-    (and bbc_news, if --task names it); it lies in OUT as Markdown, LaTeX, CSV and a page. resnet is the appendix's table of
-    ResNet-18. fair tunes rate and parameter of ten losses with twelve trials each and compares
-    them at their best, with clean and with wrong labels. floor holds rho of PENEX at 1e-3 to 1e-8
-    on each task, beside Algorithm 1 and the numbers that the paper prints. rho varies the average
-    and the bounds of rho on CIFAR-10, alpha the sensitivity on CIFAR-100, gap what its authors'
-    code has besides. ablations trains the exponential loss without PENEX's penalty, sensitivity
-    PENEX with alpha up to 3.2, size CIFAR-10's losses on 500 to 40,000 images. tuned puts the
-    values of our own studies (penex tune) beside the authors'. costs puts the records' seconds and
-    a timing of the losses here beside the appendix on resources and runtime. figures draws the
-    paper's figures from the records in OUT, those that need none by training small models for two
-    minutes, and a page that judges their captions. runtime is `penex bench` with its defaults. All
-    but runtime also run as `python -m penex.paper`, which needs torch, numpy, Pillow and
-    safetensors alone (figures and pages need more, and are left out with a sentence).
+    (and bbc_news, if --task names it); it lies in OUT as Markdown, LaTeX, CSV and a page. resnet is
+    the appendix's table of ResNet-18. fair tunes rate and parameter of twelve losses with twelve
+    trials each and compares them at their best, with clean and with wrong labels. floor holds rho
+    of PENEX at 1e-3 to 1e-8 on each task, beside Algorithm 1 and the numbers that the paper prints.
+    rho varies the average and the bounds of rho on CIFAR-10, alpha the sensitivity on CIFAR-100,
+    gap what its authors' code has besides. ablations trains the exponential loss without PENEX's
+    penalty, sensitivity PENEX with alpha up to 3.2, size CIFAR-10's losses on 500 to 40,000 images.
+    tuned puts the values of our own studies (penex tune) beside the authors'. costs puts the
+    records' seconds and a timing of the losses here beside the appendix on resources and runtime.
+    figures draws the paper's figures from the records in OUT, those that need none by training
+    small models for two minutes, and a page that judges their captions. runtime is `penex bench`
+    with its defaults. All but runtime also run as `python -m penex.paper`, which needs torch,
+    numpy, Pillow and safetensors alone (figures and pages need more, and are left out with a
+    sentence).
 
     Args:
         what: all, a table (table1, resnet, fair, costs), a sweep (floor to tuned), figures or

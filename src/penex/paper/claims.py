@@ -56,7 +56,7 @@ def claims(results: Results) -> Iterator[Claim]:
         who = "PENEX" if len(ours) == 1 else row.title
         for metric in _judged():
             said = _said(paper, metric)
-            if "ce" in sound:
+            if "ce" in sound and _is_better(metric, said):
                 lead = advantage(row, sound["ce"], metric)
                 shown = _words(lead, sound["ce"])
                 claim = _against(results.task, metric, said, who)
@@ -76,7 +76,8 @@ def unmeasured(task: str) -> Iterator[Claim]:
     """What the paper claims of a task, for which there are no records."""
     for metric in _judged():
         said = _said(PRINTED[task], metric)
-        yield _against(task, metric, said)
+        if _is_better(metric, said):
+            yield _against(task, metric, said)
         if (best := _best(task, metric, said)) is not None:
             yield best
 
@@ -120,6 +121,12 @@ def _words(lead: Interval, other: Row) -> str:
 
 def _said(paper: Mapping[str, Mapping[str, float]], metric: Metric) -> dict[str, float]:
     return {loss: column[metric.name] for loss, column in paper.items()}
+
+
+def _is_better(metric: Metric, said: dict[str, float]) -> bool:
+    """Whether the paper prints a better number for PENEX than for cross-entropy."""
+    lead = said[SUBJECT] - said["ce"]
+    return lead > 0 if metric.higher else lead < 0
 
 
 def _against(task: str, metric: Metric, said: dict[str, float], who: str = "PENEX") -> Claim:
