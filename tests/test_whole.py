@@ -248,8 +248,25 @@ def test_trials_and_what_they_decide_are_missing(tmp_path: Path) -> None:
     every = len(fair.TASKS) * len(fair.LOSSES) * (12 + 5)
     assert len(none.missing) == every
     (some,) = estimate.shares(asked("all", RESULTS), ("fair",))
-    assert some.there + len(some.missing) == every
+    assert some.there + some.lacking == every
     assert some.there > 0
+    closed = [name for name in fair.TASKS if fair.is_closed(RESULTS / "fair", name)]
+    assert len(closed) == 4
+    assert len(some.missing) == (len(fair.TASKS) - len(closed)) * len(fair.LOSSES) * (12 + 5)
+    assert closed[0] in some.note
+
+
+def test_studies_in_an_archive_are_shown_and_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of the paper must not stop in the third hour at a study that nobody can write to."""
+    pytest.importorskip("optuna")
+    shutil.copy(RESULTS / "fair" / "cifar10.zip", tmp_path)
+    cli.main(["reproduce", "fair", "--task", "cifar10", "--data", str(tmp_path), "--out",
+              str(tmp_path)])  # fmt: skip
+    said = capsys.readouterr()
+    assert "cifar10: its studies are in an archive, stay as they are and lack" in said.err
+    assert "## CIFAR-10" in said.out
 
 
 def test_the_time_follows_from_what_an_example_costs_here(

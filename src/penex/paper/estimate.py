@@ -1,6 +1,5 @@
 """What the whole paper still takes: which runs are missing, and how long they train here."""
 
-import contextlib
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,12 +12,11 @@ from penex.lab.bench.probing import example_seconds
 from penex.lab.ground import environment
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.ground.sentences import duration
-from penex.lab.records import Record, archived
+from penex.lab.records import Record
+from penex.lab.tasks import Task
 from penex.lab.tasks.runs import Run
 from penex.lab.training.compare import Comparison
 from penex.lab.training.pace import work
-from penex.lab.tuning.storage import JOURNAL, open_storage
-from penex.lab.tuning.study import all_studies, progress
 from penex.paper import fair, parts
 from penex.paper.request import Request
 from penex.report.tables import aligned
@@ -78,33 +76,37 @@ def shares(request: Request, names: Iterable[str]) -> list[Share]:
 
 def _fair(part: Request) -> Share:
     """Trials that are not told, and runs; what is not tuned has no values to train with yet."""
-    there, missing = 0, []
-    number, note = fair.trials(part.smoke), ""
+    there, missing, kept, notes = 0, [], 0, []
+    number = fair.trials(part.smoke)
     for name in part.task:
         task = fair.task(name)
-        finished: Counter[str] = Counter()
         try:
-            if archived.exists(part.out / name / JOURNAL):
-                opened = open_storage(None, part.out / name, existing=True)
-                with contextlib.closing(opened) as storage:
-                    for loss, study in all_studies(storage, name).items():
-                        finished[loss] = min(progress(study, loss, number).finished, number)
+            finished = fair.finished(part.out, name, number)
         except LabError as error:
-            note = str(error)
-        epochs = part.trial_epochs or part.epochs
-        trial = replace(part, epochs=epochs).varied(Comparison(task, ("ce",), 1)).runs[0]
+            finished = Counter()
+            notes.append(str(error))
+        tuned = tuple(loss for loss in fair.LOSSES if finished[loss] == number)
         there += sum(finished[loss] for loss in fair.LOSSES)
-        missing += [trial] * sum(number - finished[loss] for loss in fair.LOSSES)
-        tuned = [loss for loss in fair.LOSSES if finished[loss] == number]
-        if tuned and not note:
-            every = part.varied(fair.comparison(task, tuple(tuned), part.seed_count, part.out))
-            left = [run for run in every.runs if not Record.of(part.out, run.config).is_done]
-            there += len(every.runs) - len(left)
+        left = [_trial(part, task)] * sum(number - finished[loss] for loss in fair.LOSSES)
+        if tuned:
+            every = part.varied(fair.comparison(task, tuned, part.seed_count, part.out))
+            undone = [run for run in every.runs if not Record.of(part.out, run.config).is_done]
+            there += len(every.runs) - len(undone)
+            left += undone
+        run = part.varied(Comparison(task, ("ce",), 1)).runs[0]
+        left += [run] * (part.seed_count * (len(fair.LOSSES) - len(tuned)))
+        if fair.is_closed(part.out, name) and len(tuned) < len(fair.LOSSES):
+            kept += len(left)
+            notes.append(name)
+        else:
             missing += left
-        missing += [part.varied(Comparison(task, ("ce",), 1)).runs[0]] * (
-            part.seed_count * (len(fair.LOSSES) - len(tuned))
-        )
-    return Share("fair", there, missing, len(missing), note=note)
+    note = f"not trained: {', '.join(notes)}; their studies are in an archive" if kept else ""
+    return Share("fair", there, missing, len(missing) + kept, note=note or " ".join(notes))
+
+
+def _trial(part: Request, task: Task) -> Run:
+    epochs = part.trial_epochs or part.epochs
+    return replace(part, epochs=epochs).varied(Comparison(task, ("ce",), 1)).runs[0]
 
 
 def seconds(found: Sequence[Share], request: Request, device: torch.device) -> dict[str, float]:

@@ -78,6 +78,8 @@ def check_data(request: Request) -> None:
     if request.what == "fair":
         journal.optuna()  # which may not be installed
         for name in request.task:
+            if fair.is_closed(request.out, name):
+                continue
             task = find(name)
             (task if request.data is None else placed(task, request.data)).collect()
     elif request.what not in ("costs", "figures"):
@@ -147,9 +149,9 @@ def _fair(request: Request) -> Made:
     for name in request.task:
         task, out = fair.task(name), request.out
         listing = None
-        if not request.read_only:
+        losses = request.losses or fair.LOSSES
+        if not request.read_only and not _stays(request, name, losses):
             _tune(request, name)
-            losses = request.losses or fair.LOSSES
             comparison = fair.comparison(task, losses, request.seed_count, out)
             comparison = replace(request, losses=()).varied(comparison)
             carried_out(request, comparison)
@@ -166,6 +168,22 @@ def _fair(request: Request) -> Made:
     command = "penex reproduce fair"
     shown = [chapters.placed(chapters.of_fair(one), ["fair.md"], command) for one in found]
     return Made(text, ["fair.md"], [*shown, *lacking])
+
+
+def _stays(request: Request, name: str, losses: tuple[str, ...]) -> bool:
+    """Whether a task's studies lack trials and cannot be gone on with; then a line says so."""
+    number = fair.trials(request.smoke)
+    if not fair.is_closed(request.out, name):
+        return False
+    told = fair.finished(request.out, name, number)
+    lacking = [loss for loss in losses if told[loss] < number]
+    if lacking:
+        print(
+            f"{name}: its studies are in an archive, stay as they are and lack "
+            f"{', '.join(lacking)}; another --out tunes anew.",
+            file=sys.stderr,
+        )
+    return bool(lacking)
 
 
 def _tune(request: Request, name: str) -> None:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
+_DAYS = 2 * 86_400.0  # seconds: what takes longer is told in days
+
 _PASSWORD = re.compile(r"://[^:/\s]*:(.*)@")
 _SETTING = re.compile(r"(\b[^=&?\s]*(?:pass|pwd|secret|token)[^=&\s]*=)[^&\s]*")
 
@@ -30,9 +32,11 @@ def listed(words: Sequence[str]) -> str:
 def duration(seconds: float) -> str:
     """About how long something takes, in words.
 
-    >>> duration(42), duration(600), duration(9000)
-    ('42 s', '10 min', '2 h 30 min')
+    >>> duration(42), duration(600), duration(9000), duration(10**6)
+    ('42 s', '10 min', '2 h 30 min', '12 days')
     """
+    if seconds >= _DAYS:
+        return f"{seconds / 86_400:.0f} days"
     if seconds < 90:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
