@@ -369,9 +369,9 @@ def test_a_figure_is_the_same_twice(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["figures", "--only", "shapes"], "Did you mean 'shape'"),
-        (["table1", "--only", "shape"], "--only is for figures; this is table1."),
-        (["figures", "--epochs", "3"], "penex reproduce figures takes --only, --seeds and --out"),
-        (["figures", "--smoke"], "penex reproduce figures takes --only, --seeds and --out only."),
+        (["table1", "--only", "shape"], "--only is for figures and all; this is table1."),
+        (["figures", "--losses", "ce"], "--losses are for table1, fair and resnet; this is figu"),
+        (["figures", "--task", "cifar10"], "--task is for table1, floor"),
         (["runtime", "--seeds", "2"], "takes --device, --out and --smoke only."),
     ],
 )

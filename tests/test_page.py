@@ -229,16 +229,41 @@ def test_the_page_of_a_study(browser: Any, study: Path, width: int, scheme: str)
 def test_the_page_of_the_papers_table(browser: Any, tmp_path: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    from penex.paper import tables
+    from penex.paper import table1
     from penex.report import results
 
     found = results.load(Path(__file__).parents[1] / "results" / "cifar10")
-    tables.write(tmp_path, [found], "penex reproduce table1")
+    table1.write(tmp_path, [found], "penex reproduce table1")
     size = {"width": 390, "height": 844}
     view, said = opened(browser, tmp_path / "table1.html", viewport=size)
     assert said == []
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
     assert view.locator("tbody tr").count() == 7
+    found_by_axe = Axe().run(view).response["violations"]
+    assert [v["id"] for v in found_by_axe if v["impact"] in ("serious", "critical")] == []
+    view.close()
+
+
+@browser_test
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_the_page_of_the_whole_paper(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    """Of our records: it fits, is accessible, and has a verdict for every claim."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    for name in ("cifar10.zip", "bench-h200.json"):
+        shutil.copy(Path(__file__).parents[1] / "results" / name, tmp_path)
+    cli.main(["reproduce", "all", "--read-only", "--only", "table1", "rho", "resnet", "costs",
+              "--out", str(tmp_path)])  # fmt: skip
+    size = {"width": width, "height": 844}
+    view, said = opened(browser, tmp_path / "paper.html", viewport=size, color_scheme=scheme)
+    assert said == []
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    claims, verdicts = view.locator(".claims > li"), view.locator(".claims .verdict")
+    assert claims.count() == verdicts.count() > 20
+    tally = view.locator(".tally li").all_inner_texts()
+    assert tally[0] == f"{claims.count()} claims:"
+    assert sum(int(text.split()[-1]) for text in tally[1:]) == claims.count()
     found_by_axe = Axe().run(view).response["violations"]
     assert [v["id"] for v in found_by_axe if v["impact"] in ("serious", "critical")] == []
     view.close()

@@ -22,7 +22,7 @@ from penex.lab.tasks.runs import Run
 from penex.lab.training import Hooks, Place
 from penex.lab.training.compare import Comparison, compare, listing_of
 from penex.lab.tuning.values import Tuned
-from penex.paper import claims, floor, plan, sweeps
+from penex.paper import claims, floor, plan, sweeps, table1
 from penex.paper import tables as report
 from penex.paper.printed import PRINTED, authors_of
 from penex.paper.standins import write_stand_ins
@@ -116,6 +116,14 @@ def test_the_size_is_part_of_the_run(files: Path, tmp_path: Path) -> None:
         (["reproduce", "tuned", "--smoke"], "tuned cannot be tried with --smoke"),
         (["reproduce", "gap", "--tuned"], "are for table1; this is gap"),
         (["reproduce", "alpha", "--read-only"], "There are no records of this"),
+        (["reproduce", "resnet", "--read-only"], "; command: penex reproduce resnet --out"),
+        (["reproduce", "resnet", "--task", "cifar10"], "The tasks are cifar10_resnet18"),
+        (["reproduce", "resnet", "--augment", "blur"], "There is no augmentation 'blur'"),
+        (["reproduce", "table1", "--augment", "flip"], "--augment is for resnet and all; this"),
+        (["reproduce", "rho", "--plan"], "--plan is for all; this is rho."),
+        (["reproduce", "all", "--only", "tabel1"], "Did you mean 'table1'?"),
+        (["reproduce", "all", "--task", "cifar10"], "; this is all."),
+        (["reproduce", "all", "--only", "rho", "costs"], "Or leave out rho: --only takes table1"),
         (["reproduce", "alpha"], "cifar-100-python/ with train, test and meta"),
         (["reproduce", "runtime", "--read-only"], "takes --device, --out and --smoke only"),
         (["reproduce", "runtime", "--seeds", "3"], "takes --device, --out and --smoke only"),
@@ -547,7 +555,7 @@ def test_our_own_results_are_shown_with_the_papers_beside_them(
     assert cells[3].mean == pytest.approx(
         -np.mean([done["test"]["cross_entropy"] for done in row.done.values()])
     )
-    written = report.write(tmp_path, [found], "penex reproduce table1")
+    written = table1.write(tmp_path, [found], "penex reproduce table1")
     lines = list(csv.DictReader(io.StringIO((tmp_path / "table1.csv").read_text())))
     assert len(lines) == 7 * 5
     assert float(lines[20]["mean"]) == cells[0].mean
@@ -587,7 +595,7 @@ def test_claims_are_judged_by_their_intervals() -> None:
     assert {claim.verdict for claim in claims.claims(found_few)} == {"unclear"}
     best = said["PENEX has the best accuracy of the five losses"]
     assert "label smoothing" in best.ours
-    document = report.document([found], "penex reproduce table1")
+    document = table1.document([found], "penex reproduce table1")
     lead = f"**{np.mean(differences):+.3f}** [{low:+.3f}, {high:+.3f}]"
     assert document.count(lead) == 1  # in short; a claim has it without the stars
     assert document.count("\n| ") == 2 + (1 + len(found.rows)) + (1 + len(said))

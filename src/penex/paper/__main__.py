@@ -21,7 +21,8 @@ from penex.lab.records.views import Select, View
 from penex.lab.training.session import Lines, Silent, Watcher
 from penex.lab.tuning.search import Tuning
 from penex.paper import studies
-from penex.paper.reproduction import WHAT, Request, reproduce
+from penex.paper.reproduction import reproduce
+from penex.paper.request import WHAT, Request
 from penex.streams import outlive_readers
 
 
@@ -92,8 +93,14 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--seeds", type=int)
             for name in ("tuned", "authors", "read-only", "smoke"):
                 command.add_argument(f"--{name}", action="store_true")
-            if what == "fair":
+            if what in ("fair", "all"):
                 command.add_argument("--trial-epochs", type=int)
+            if what in ("resnet", "all"):
+                command.add_argument("--augment")
+            if what in ("figures", "all"):
+                command.add_argument("--only", nargs="+")
+            if what == "all":
+                command.add_argument("--plan", action="store_true")
             command.add_argument("--noise-kind", choices=get_args(Kind))
     return parser
 

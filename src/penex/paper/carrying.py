@@ -5,7 +5,6 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penex.lab.ground import files
 from penex.lab.ground.errors import writes
@@ -17,14 +16,12 @@ from penex.lab.tasks.runs import Run
 from penex.lab.training.compare import Comparison, Listing, compare, listing_of
 from penex.lab.training.session import open_session, pack_size
 from penex.paper import plan
+from penex.paper.request import Request
 from penex.report import results
 from penex.report.results import Results
 
-if TYPE_CHECKING:
-    from penex.paper.reproduction import Request
 
-
-def carried_out(request: "Request", comparison: Comparison) -> Results | None:
+def carried_out(request: Request, comparison: Comparison) -> Results | None:
     """The results of a comparison whose missing runs are trained, unless it is only to be read.
 
     None, and a line about it, if there is nothing to read.
@@ -51,7 +48,7 @@ def carried_out(request: "Request", comparison: Comparison) -> Results | None:
                 replace(session.place, hooks=replace(hooks, done=done)),
                 command=request.command,
                 pack=pack_size(request.pack),
-                name=_file(request.what),
+                name=_file(request.what, comparison),
             )
     elif left == len(every):
         print(f"{comparison.task.name}: no records in {out}", file=sys.stderr)
@@ -62,19 +59,19 @@ def carried_out(request: "Request", comparison: Comparison) -> Results | None:
                 _keep(request, run, record)
     listing = listing_for(request, comparison, request.what)
     if request.slim is not None and writes():
-        place = _small_folder(request, comparison.task.name) / _file(request.what)
+        place = _small_folder(request, comparison.task.name) / _file(request.what, comparison)
         files.write_json(place, sealed({**listing, "command": portable(listing["command"])}))
     return results.load(out / comparison.task.name, listing)
 
 
-def _small_folder(request: "Request", task: str) -> Path:
+def _small_folder(request: Request, task: str) -> Path:
     """Where the small form of a task lies; under other noise it is not the table's."""
     assert request.slim is not None
     kind = request.noise_kind
     return request.slim / (task if kind in (None, "flip") else f"{task}_{kind}")
 
 
-def _keep(request: "Request", run: Run, record: Record) -> None:
+def _keep(request: Request, run: Run, record: Record) -> None:
     """Write the small form of a record; the scores of single examples for the first seed only."""
     if request.slim is not None and writes():
         folder = record.folder.relative_to(request.out / run.task.name)
@@ -90,15 +87,17 @@ def portable(command: str) -> str:
     return re.sub(r"(--(?:data|encoder|out|slim)[ =])('[^']*'|\S+)", r"\1FOLDER", command)
 
 
-def listing_for(request: "Request", comparison: Comparison, what: str) -> Listing:
+def listing_for(request: Request, comparison: Comparison, what: str) -> Listing:
     """The runs of a comparison, with the command that trained them."""
     listing = listing_of(comparison, request.out, request.command)
     with suppress(OSError, ValueError, KeyError, TypeError):
-        path = request.out / comparison.task.name / _file(what)
+        path = request.out / comparison.task.name / _file(what, comparison)
         listing["command"] = str(files.loads(archived.read(path))["command"])
     return listing
 
 
-def _file(what: str) -> str:
+def _file(what: str, comparison: Comparison) -> str:
     """The file in a task's folder that lists the runs."""
-    return LISTING if what in ("table1", "fair") else f"{what}.json"
+    if augment := comparison.changes.get("augment"):
+        return f"{augment.replace(',', '-')}.json"
+    return LISTING if what in ("table1", "fair", "resnet") else f"{what}.json"

@@ -1,18 +1,22 @@
 """The paper's claims about its main table, one by one, and what the records say of each."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from penex.lab.records import Json
 from penex.lab.tasks import find
 from penex.metrics import METRICS, Metric
 from penex.paper.printed import PRINTED
+from penex.registry import SUBJECT
 from penex.report import tables
 from penex.report.results import Results, Row
 from penex.report.statistics import FEWEST, Interval, advantage, mean_and_spread
 
 _PAPERS_PIXELS = 64  # of its files of PathMNIST
+Verdict = Literal["holds", "does not hold", "unclear", "not trained"]
+NOT_TRAINED: Verdict = "not trained"  # the verdict where there are no records
 CLOSE = 0.02  # accuracy: a baseline that misses the paper by more means a bug
 
 _TABLE = ("accuracy", "ece_per_batch", "cross_entropy", "brier")
@@ -29,34 +33,53 @@ class Claim:
         words: what is claimed.
         paper: the paper's numbers.
         ours: what we measured.
-        verdict: ``holds``, ``does not hold`` or ``unclear``.
+        verdict: ``holds``, ``does not hold``, ``unclear`` or ``not trained``.
     """
 
     task: str
     words: str
     paper: str
     ours: str
-    verdict: str
+    verdict: Verdict
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """Every claim that a task's records bear on."""
+    """Every claim that a task's records bear on; of each version of PENEX, if there are several."""
     paper = PRINTED.get(results.task, {})
-    trained = {row.loss: row for row in results.at(results.train_sizes[-1]) if row.done}
-    rows = _sound(results)
-    for loss in (*_BASELINES, "penex"):
-        if loss in trained and loss in paper:
-            yield _level(results.task, trained[loss], paper[loss]["accuracy"], loss in rows)
-    if "penex" not in rows or "penex" not in paper:
-        return
-    for metric in (m for m in METRICS.values() if m.name in _TABLE):
-        said = {loss: column[metric.name] for loss, column in paper.items()}
-        if "ce" in rows:
-            yield _against(results.task, metric, rows["penex"], rows["ce"], said)
-        others = [rows[loss] for loss in _BASELINES if loss in rows]
-        best = (max if metric.higher else min)(said, key=lambda loss: said[loss])
-        if best == "penex" and others and all(loss in trained for loss in _BASELINES):
-            yield _best(results.task, metric, rows["penex"], others, said)
+    rows = [row for row in results.at(results.train_sizes[-1]) if row.done and row.loss in paper]
+    rivals = {row.loss: row for row in rows if row.loss in _BASELINES}
+    ours = [row for row in rows if row.loss == SUBJECT]
+    for row in (*rivals.values(), *ours):
+        yield _level(results.task, row, paper[row.loss]["accuracy"], is_sound(row))
+    sound = {loss: row for loss, row in rivals.items() if is_sound(row)}
+    for row in filter(is_sound, ours):
+        who = "PENEX" if len(ours) == 1 else row.title
+        for metric in _judged():
+            said = _said(paper, metric)
+            if "ce" in sound and _is_better(metric, said):
+                lead = advantage(row, sound["ce"], metric)
+                shown = _words(lead, sound["ce"])
+                claim = _against(results.task, metric, said, who)
+                yield replace(claim, ours=shown, verdict=_verdict(lead))
+            best = _best(results.task, metric, said, who)
+            if best is not None and sound and len(rivals) == len(_BASELINES):
+                rival = _strongest(metric, list(sound.values()))
+                lead = advantage(row, rival, metric)
+                yield replace(best, ours=_words(lead, rival), verdict=_verdict(lead))
+
+
+def _judged() -> list[Metric]:
+    return [metric for metric in METRICS.values() if metric.name in _TABLE]
+
+
+def unmeasured(task: str) -> Iterator[Claim]:
+    """What the paper claims of a task, for which there are no records."""
+    for metric in _judged():
+        said = _said(PRINTED[task], metric)
+        if _is_better(metric, said):
+            yield _against(task, metric, said)
+        if (best := _best(task, metric, said)) is not None:
+            yield best
 
 
 def is_sound(row: Row) -> bool:
@@ -65,13 +88,15 @@ def is_sound(row: Row) -> bool:
 
 
 def _sound(results: Results) -> dict[str, Row]:
-    return {row.loss: row for row in results.at(results.train_sizes[-1]) if is_sound(row)}
+    """The sound rows by loss; the first of each."""
+    rows = [row for row in results.at(results.train_sizes[-1]) if is_sound(row)]
+    return {row.loss: row for row in reversed(rows)}
 
 
 def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
     values = list(row.values("accuracy").values())
     mean, spread = mean_and_spread(values)
-    verdict = "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold"
+    verdict: Verdict = "holds" if sound and abs(mean - paper) <= CLOSE else "does not hold"
     if sound and len(values) < FEWEST:
         verdict = "unclear"
     level = f"{mean:.3f}" if math.isnan(spread) else f"{mean:.3f} ± {spread:.3f}"
@@ -84,7 +109,7 @@ def _level(task: str, row: Row, paper: float, sound: bool) -> Claim:
     )
 
 
-def _verdict(lead: Interval) -> str:
+def _verdict(lead: Interval) -> Verdict:
     if not lead.excludes_zero:
         return "unclear"
     return "holds" if lead.mean > 0 else "does not hold"
@@ -94,37 +119,44 @@ def _words(lead: Interval, other: Row) -> str:
     return f"lead over {other.title}: {lead.words}"
 
 
-def _against(task: str, metric: Metric, penex: Row, ce: Row, said: dict[str, float]) -> Claim:
-    lead = advantage(penex, ce, metric)
+def _said(paper: Mapping[str, Mapping[str, float]], metric: Metric) -> dict[str, float]:
+    return {loss: column[metric.name] for loss, column in paper.items()}
+
+
+def _is_better(metric: Metric, said: dict[str, float]) -> bool:
+    """Whether the paper prints a better number for PENEX than for cross-entropy."""
+    lead = said[SUBJECT] - said["ce"]
+    return lead > 0 if metric.higher else lead < 0
+
+
+def _against(task: str, metric: Metric, said: dict[str, float], who: str = "PENEX") -> Claim:
     return Claim(
         task,
-        f"PENEX has a better {metric.title} than cross-entropy",
-        f"{said['penex']:.3f} against {said['ce']:.3f}",
-        _words(lead, ce),
-        _verdict(lead),
+        f"{who} has a better {metric.title} than cross-entropy",
+        f"{said[SUBJECT]:.3f} against {said['ce']:.3f}",
+        "",
+        NOT_TRAINED,
     )
 
 
-def _best(
-    task: str, metric: Metric, penex: Row, others: list[Row], said: dict[str, float]
-) -> Claim:
-    """Against the best of the others, by our own means: the paper's choice may be another."""
-
-    def mean(row: Row) -> float:
-        return mean_and_spread(row.values(metric.name).values())[0]
-
-    rival = (max if metric.higher else min)(others, key=mean)
-    lead = advantage(penex, rival, metric)
-    runner = sorted(
-        (value for loss, value in said.items() if loss != "penex"), reverse=metric.higher
-    )[0]
+def _best(task: str, metric: Metric, said: dict[str, float], who: str = "PENEX") -> Claim | None:
+    """The claim that PENEX is the best of the five; None where the paper does not print that."""
+    ranked = sorted(said, key=lambda loss: said[loss], reverse=metric.higher)
+    if ranked[0] != SUBJECT:
+        return None
     return Claim(
         task,
-        f"PENEX has the best {metric.title} of the five losses",
-        f"{said['penex']:.3f}, the next {runner:.3f}",
-        _words(lead, rival),
-        _verdict(lead),
+        f"{who} has the best {metric.title} of the five losses",
+        f"{said[SUBJECT]:.3f}, the next {said[ranked[1]]:.3f}",
+        "",
+        NOT_TRAINED,
     )
+
+
+def _strongest(metric: Metric, rivals: list[Row]) -> Row:
+    """The best of the others by our own means: the paper's may be another."""
+    means = {row.label: mean_and_spread(row.values(metric.name).values())[0] for row in rivals}
+    return (max if metric.higher else min)(rivals, key=lambda row: means[row.label])
 
 
 def leads(found: list[Results]) -> str:

@@ -8,18 +8,19 @@ new seeds, after the last epoch and after the best, at the loss's temperature an
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from penex.lab.records import OBJECTIVE, Record
+from penex.lab.records import OBJECTIVE, Record, archived
 from penex.lab.records.views import SELECTS, View
 from penex.lab.tasks import Task, find
 from penex.lab.training.compare import Comparison
 from penex.lab.tuning.search import Tuning
-from penex.lab.tuning.storage import open_storage
-from penex.lab.tuning.study import all_studies
+from penex.lab.tuning.storage import JOURNAL, open_storage
+from penex.lab.tuning.study import all_studies, progress
 from penex.lab.tuning.values import tuned
 from penex.metrics import METRICS
 from penex.registry import Parameter, title_of
@@ -65,16 +66,37 @@ SEARCH = {
 }
 
 
+def trials(smoke: bool) -> int:
+    """How many trials a study has; two where all of it is only tried."""
+    return 2 if smoke else TRIALS
+
+
 def task(name: str) -> Task:
     """A task with the search of this table."""
     return replace(find(name), search={**find(name).search, "brier": (), "ce": (), **SEARCH})
 
 
 def study(
-    one: Task, losses: tuple[str, ...], changes: dict[str, int], trials: int = TRIALS
+    one: Task, losses: tuple[str, ...], changes: dict[str, int], number: int = TRIALS
 ) -> Tuning:
     """What is tuned, in one batch, so that no suggestion depends on another's result."""
-    return Tuning(one, losses, trials, trials, changes=dict(changes), along=("lr",), view=JUDGED)
+    return Tuning(one, losses, number, number, changes=dict(changes), along=("lr",), view=JUDGED)
+
+
+def finished(out: Path, name: str, number: int) -> Counter[str]:
+    """How many trials the studies of a task have, by loss; at most so many as are wanted."""
+    found: Counter[str] = Counter()
+    if archived.exists(out / name / JOURNAL):
+        with contextlib.closing(open_storage(None, out / name, existing=True)) as storage:
+            for loss, one in all_studies(storage, name).items():
+                found[loss] = min(progress(one, loss, number).finished, number)
+    return found
+
+
+def is_closed(out: Path, name: str) -> bool:
+    """Whether the studies of a task lie in an archive, where none can be gone on with."""
+    path = out / name / JOURNAL
+    return not path.exists() and archived.holds(path)
 
 
 def comparison(one: Task, losses: tuple[str, ...], seeds: int, out: Path) -> Comparison:

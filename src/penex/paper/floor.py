@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penex.metrics import METRICS
-from penex.paper.claims import caveat, is_sound
+from penex.paper.claims import Claim, Verdict, caveat, is_sound
 from penex.paper.plan import Sweep
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference
@@ -23,6 +23,26 @@ def sentences(sweep: Sweep, results: Results) -> list[str]:
     facts = next((record.environment for record in results.records()), {})
     said.append(caveat(results.task, facts).strip())
     return [" ".join(filter(None, said))]
+
+
+def claim(sweep: Sweep, results: Results) -> Claim | None:
+    """Whether the first version is the printed one, where it and the suspect differ beyond luck."""
+    rows = {row.label: row for row in results.rows if is_sound(row)}
+    first, suspect = rows.get(sweep.losses[0]), rows.get(sweep.suspect)
+    if not sweep.printed or first is None or suspect is None:
+        return None
+    nearer = set()
+    for metric in _JUDGED:
+        name, paper = metric.name, sweep.printed[metric.name]
+        if paired_difference(suspect.values(name), first.values(name)).excludes_zero:
+            away = {row.label: abs(_mean(row, name) - paper) for row in (first, suspect)}
+            nearer.add(min(away, key=lambda label: away[label]))
+    verdict: Verdict = "unclear"
+    if len(nearer) == 1:
+        verdict = "holds" if nearer == {first.label} else "does not hold"
+    printed = ", ".join(f"{m.title} {sweep.printed[m.name]:.3f}" for m in _JUDGED)
+    words = "The printed numbers of PENEX are those of Algorithm 1, not of rho at its floor"
+    return Claim(sweep.task, words, printed, _distances(sweep, first, suspect), verdict)
 
 
 def _name(row: Row) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from penex.lab.ground import files
 from penex.metrics import METRICS
 from penex.paper import floor
+from penex.paper.claims import Claim, Verdict
 from penex.paper.plan import Sweep
 from penex.report import tables, words
 from penex.report.finished import Finished
@@ -75,17 +76,30 @@ def _name(row: Row, sized: bool) -> str:
     return f"{row.train_size:,}: {tables.name(row)}" if sized else tables.name(row)
 
 
-def judgement(sweep: Sweep, results: Results) -> str:
-    """What became of the claim, as a sentence: it holds if no version makes a difference."""
+def claim(sweep: Sweep, results: Results) -> Claim | None:
+    """What became of the claim: it holds if no version makes a difference. None without one."""
     found = [line[-1] for line in lines(sweep, results)[1:] if line[-1]]
     if not sweep.claim or not found:
-        return ""
-    unclear = found.count("unclear")
-    verdict = "holds"
+        return None
+    verdict: Verdict = "holds"
     if "differs" in found:
         verdict = "does not hold"
-    elif unclear:
-        verdict = f"is unclear at our power ({unclear} of {len(found)} versions are)"
+    elif "unclear" in found:
+        verdict = "unclear"
+    said = ", ".join(f"{found.count(kind)} {kind}" for kind in dict.fromkeys(found))
+    ours = f"accuracy of {len(found)} other versions: {said}"
+    return Claim(sweep.task, f"{sweep.claim[0].upper()}{sweep.claim[1:]}", "", ours, verdict)
+
+
+def judgement(sweep: Sweep, results: Results) -> str:
+    """What became of the claim, as a sentence."""
+    if (judged := claim(sweep, results)) is None:
+        return ""
+    verdict: str = judged.verdict
+    if verdict == "unclear":
+        found = [line[-1] for line in lines(sweep, results)[1:] if line[-1]]
+        unclear = f"{found.count('unclear')} of {len(found)} versions are"
+        verdict = f"is unclear at our power ({unclear})"
     return f"In accuracy the claim that {sweep.claim} {verdict}."
 
 

@@ -1,7 +1,8 @@
-"""The paper's main table beside ours."""
+"""Tables of the paper beside ours: the main one, and the appendix's of ResNet-18."""
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,12 @@ from pathlib import Path
 import penex
 from penex.lab.ground import files
 from penex.lab.tasks import find
-from penex.paper import claims, sweeps
-from penex.paper.plan import Sweep
+from penex.paper.claims import Claim
 from penex.paper.printed import PRINTED
 from penex.report import tables, words
 from penex.report.page import render
-from penex.report.plain import publishable
 from penex.report.results import Results, Row
-from penex.report.statistics import FEWEST, RULE, mean_and_spread
-
-NAME = "table1"
+from penex.report.statistics import RULE, mean_and_spread
 
 # In the paper's order, with its signs: larger is better. Its ECE is the mean over batches.
 SHOWN: tuple[tuple[str, str, int], ...] = (
@@ -66,8 +63,18 @@ class Cell:
         return f"{bootstrap} ({self.paper:.3f})".strip() if self.paper is not None else bootstrap
 
     @property
+    def less(self) -> str:
+        """Ours less the paper's; empty without one of them.
+
+        >>> Cell(0.5, 0.1, 0.1, 0.75, False).less
+        '-0.250'
+        """
+        absent = self.note or self.paper is None
+        return "" if absent else f"{self.mean - (self.paper or 0.0):+.3f}"
+
+    @property
     def text(self) -> str:
-        """Both."""
+        """Mean ± seeds [bootstrap] (paper)."""
         return f"{self.ours} {self.beside}".strip()
 
 
@@ -90,14 +97,19 @@ class Block:
     notes: list[str]
 
 
-def block(results: Results) -> Block:
-    """A task's part of the table."""
+def block(results: Results, title: str = "") -> Block:
+    """A task's part of the table.
+
+    Args:
+        results: of the task.
+        title: if not the task's own.
+    """
     rows = results.at(results.train_sizes[-1])
     best = tables.winners(rows)
     paper = PRINTED.get(results.task, {})
     return Block(
         results.task,
-        find(results.task).title,
+        title or find(results.task).title,
         results.seeds_in_words,
         [(row, [_cell(row, name, sign, paper, best) for name, _, sign in SHOWN]) for row in rows],
         words.origins(results),
@@ -129,7 +141,7 @@ def _cell(
     )
 
 
-_RULE = (
+LEGEND = (
     "Test set, larger is better: mean ± standard deviation over seeds [bootstrap spread of one "
     "test set] (the paper's number, one run). Bold (or *) is best beyond luck: "
     f"{RULE}."
@@ -146,19 +158,21 @@ def text(blocks: list[Block]) -> str:
             shown = [cell.text + ("*" if cell.best else "") for cell in cells]
             table.append([tables.name(row), *shown])
         lines += [*tables.aligned(table), "", *one.notes, *([""] if one.notes else [])]
-    return "\n".join([*lines, _RULE])
+    return "\n".join([*lines, LEGEND])
 
 
 def markdown(blocks: list[Block], command: str) -> str:
     """The table as Markdown."""
     parts = []
     for one in blocks:
-        table = f"**{one.title}, {one.seeds}**\n\n{_table(one)}"
-        parts += [table, *([" ".join(one.notes)] if one.notes else [])]
-    return "\n\n".join([*parts, _RULE, f"`{command}`"]) + "\n"
+        parts += [
+            f"**{one.title}, {one.seeds}**\n\n{table(one)}",
+            *([" ".join(one.notes)] if one.notes else []),
+        ]
+    return "\n\n".join([*parts, LEGEND, f"`{command}`"]) + "\n"
 
 
-def _table(one: Block) -> str:
+def table(one: Block) -> str:
     """A task's part, as a table in Markdown."""
     lines = [["loss", *(title for _, title, _ in SHOWN)]]
     for row, cells in one.rows:
@@ -167,43 +181,11 @@ def _table(one: Block) -> str:
     return tables.marked_down(lines)
 
 
-def _in_short(found: list[Results]) -> list[str]:
-    if not (leads := claims.leads(found)):
-        return []
-    rule = "Seed-paired leads with their 95 % intervals; above zero PENEX is better, bold is beyond"
-    return [f"## In short\n\n{rule} luck.\n\n{leads}"]
-
-
-def document(
-    found: list[Results], command: str, swept: Sequence[tuple[Sweep, Results]] = ()
-) -> str:
-    """The table, the paper's claims about it one by one, and the sweeps.
-
-    Args:
-        found: the tasks of the main table.
-        command: how the document was made.
-        swept: the sweeps.
-    """
-    parts = [
-        "# The paper's main table, claim by claim",
-        f"Generated from the records by `{command}`. A claim *holds* where the interval of the "
-        "seed-paired lead is above zero, *does not hold* where it is below, and is *unclear* at "
-        f"our power where it includes zero or there are fewer than {FEWEST} seeds; whether a loss "
-        "*reaches* the paper's accuracy is judged by our mean alone.",
-        *_in_short(found),
-        f"The tables below: {_RULE[0].lower()}{_RULE[1:]}",
-    ]
-    for results in found:
-        facts = next(results.records()).environment
-        one = block(results)
-        parts += [
-            f"## {one.title}",
-            f"{one.seeds}; {results.made_with}{claims.caveat(results.task, facts)}",
-            _table(one),
-            *([" ".join(one.notes)] if one.notes else []),
-            claims.markdown(results),
-        ]
-    return "\n\n".join([*parts, *sweeps.chapter(swept)]) + "\n"
+def differences(one: Block) -> list[list[str]]:
+    """Ours less what the paper prints, where it prints something: a head, and a line a loss."""
+    shown = [k for k in range(len(SHOWN)) if any(cells[k].less for _, cells in one.rows)]
+    lines = [["ours less the paper's", *(SHOWN[k][1] for k in shown)]]
+    return lines + [[row.title, *(cells[k].less for k in shown)] for row, cells in one.rows]
 
 
 def latex(blocks: list[Block]) -> str:
@@ -212,7 +194,7 @@ def latex(blocks: list[Block]) -> str:
     for one in blocks:
         heads = " & ".join(f"${title}$" if "-" in title else title for _, title, _ in SHOWN)
         lines = [
-            f"% {one.title}, {one.seeds}. {_RULE}",
+            f"% {one.title}, {one.seeds}. {LEGEND}",
             f"\\begin{{tabular}}{{l{'c' * len(SHOWN)}}}",
             "\\toprule",
             f"Loss & {heads} \\\\".replace("$-ECE, per batch$", "$-$ECE, per batch"),
@@ -245,38 +227,51 @@ def _lines(blocks: list[Block]) -> Iterator[list[object]]:
                 ]  # fmt: skip
 
 
-def write(
-    folder: Path, found: list[Results], command: str, swept: Sequence[tuple[Sweep, Results]] = ()
-) -> list[Path]:
-    """Write the table in every form, and the claims one by one; the files."""
-    command = publishable(command)
-    blocks = [block(results) for results in found]
-    page = render(
-        "table1.html",
-        {
-            "version": penex.__version__,
-            "title": "The paper's main table, and ours",
-            "asked": _RULE,
-            "heads": [title for _, title, _ in SHOWN],
-            "blocks": [
-                {
-                    "title": f"{one.title}, {one.seeds}",
-                    "rows": [{"name": tables.name(row), "cells": cells} for row, cells in one.rows],
-                    "notes": one.notes,
-                }
-                for one in blocks
-            ],
-            "command": command,
-        },
-        Path(__file__).parent,
-    )
-    content = {
-        f"{NAME}.md": markdown(blocks, command),
-        f"{NAME}.csv": as_csv(blocks),
-        f"{NAME}.tex": latex(blocks),
-        f"{NAME}.html": page,
-        "claims.md": document(found, command, swept),
+def forms(
+    name: str,
+    title: str,
+    blocks: list[Block],
+    command: str,
+    judged: Sequence[Sequence[Claim]] = (),
+    notes: Sequence[str] = (),
+) -> dict[str, str]:
+    """A table as CSV, LaTeX and a page, by the names of their files.
+
+    Args:
+        name: of the files.
+        title: of the page.
+        blocks: of the table.
+        command: how it was made.
+        judged: the claims about each block, for the page; none if they are elsewhere.
+        notes: what the page says after all blocks.
+    """
+    shown = []
+    for one, found in itertools.zip_longest(blocks, judged, fillvalue=()):
+        assert isinstance(one, Block)
+        rows = [{"name": tables.name(row), "cells": cells} for row, cells in one.rows]
+        less = differences(one) if found else []
+        title_of = f"{one.title}, {one.seeds}"
+        shown.append(
+            {"title": title_of, "rows": rows, "notes": one.notes, "less": less, "claims": found}
+        )
+    context = {
+        "version": penex.__version__,
+        "title": title,
+        "asked": LEGEND,
+        "heads": [head for _, head, _ in SHOWN],
+        "blocks": shown,
+        "notes": notes,
+        "command": command,
     }
+    return {
+        f"{name}.csv": as_csv(blocks),
+        f"{name}.tex": latex(blocks),
+        f"{name}.html": render("table.html", context, Path(__file__).parent),
+    }
+
+
+def written(folder: Path, content: Mapping[str, str]) -> list[Path]:
+    """Write files into a folder; where they are."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in content.items():
         files.write_text(folder / name, text)

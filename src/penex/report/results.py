@@ -166,15 +166,20 @@ class Results:
         return of + count(self.seeds, "seed") + (f" ({', '.join(words)})" if words else "")
 
     @property
-    def made_with(self) -> str:
-        """The machine, the time of a run and the command, as sentences."""
+    def machine(self) -> str:
+        """The machine, its versions and the time of a run."""
         facts = next((run.environment for run in self.records()), {})
         times = [done.get("wall_time") or 0.0 for row in self.rows for done in row.done.values()]
         seconds = sum(times) / max(len(times), 1)
         return (
             f"{facts.get('device', 'an unknown device')}, torch {facts.get('torch', '?')}, Python "
-            f"{facts.get('python', '?')}; {seconds:.0f} s a run. The command: `{self.command}`."
+            f"{facts.get('python', '?')}; {seconds:.0f} s a run"
         )
+
+    @property
+    def made_with(self) -> str:
+        """The machine, the time of a run and the command, as sentences."""
+        return f"{self.machine}. The command: `{self.command}`."
 
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""

@@ -1,8 +1,10 @@
 """Parts of sentences: counts, names that come from outside, and what must not be said."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
+
+_DAYS = 2 * 86_400.0  # seconds: what takes longer is told in days
 
 _PASSWORD = re.compile(r"://[^:/\s]*:(.*)@")
 _SETTING = re.compile(r"(\b[^=&?\s]*(?:pass|pwd|secret|token)[^=&\s]*=)[^&\s]*")
@@ -17,12 +19,24 @@ def count(number: int, thing: str, things: str = "") -> str:
     return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
+def listed(words: Sequence[str]) -> str:
+    """Words with commas between them, and an "and" before the last.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def duration(seconds: float) -> str:
     """About how long something takes, in words.
 
-    >>> duration(42), duration(600), duration(9000)
-    ('42 s', '10 min', '2 h 30 min')
+    >>> duration(42), duration(600), duration(9000), duration(10**6)
+    ('42 s', '10 min', '2 h 30 min', '12 days')
     """
+    if seconds >= _DAYS:
+        return f"{seconds / 86_400:.0f} days"
     if seconds < 90:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

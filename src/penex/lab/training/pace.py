@@ -22,7 +22,7 @@ class Pace:
     """
 
     def __init__(self, planned: Sequence[Run], clock: Callable[[], float] = time.monotonic) -> None:
-        self._left = sum(_work(run) for run in planned)
+        self._left = sum(work(run) for run in planned)
         self._known, self._clock = bool(planned), clock
         self._began: float | None = None
         self._did = 0  # by the runs that are over
@@ -33,11 +33,11 @@ class Pace:
     def begin(self, run: Run, epochs: int) -> None:
         """A run starts, or goes on after some epochs."""
         self._began = self._clock() if self._began is None else self._began
-        self._begun[id(run)] = _work(run, epochs)
+        self._begun[id(run)] = work(run, epochs)
 
     def epoch(self, run: Run, epoch: int) -> str:
         """A run finished an epoch; a sentence, once and early, if all of it takes long."""
-        self._doing = sum(max(_work(run, epoch) - before, 0) for before in self._begun.values())
+        self._doing = sum(max(work(run, epoch) - before, 0) for before in self._begun.values())
         seconds = self.seconds
         # The first epoch is slower than those that follow: it counts if it is a long one alone.
         if self._judged or seconds is None or (epoch < 2 < run.recipe.epochs and seconds < _AGES):
@@ -52,8 +52,8 @@ class Pace:
 
     def done(self, run: Run) -> None:
         """A run is over, or was already."""
-        self._left -= _work(run)
-        self._did += _work(run) - self._begun.pop(id(run), _work(run))
+        self._left -= work(run)
+        self._did += work(run) - self._begun.pop(id(run), work(run))
         self._doing = 0
 
     @property
@@ -71,5 +71,6 @@ class Pace:
         return "" if self.seconds is None else f"about {duration(self.seconds)} left"
 
 
-def _work(run: Run, epochs: int | None = None) -> int:
+def work(run: Run, epochs: int | None = None) -> int:
+    """The examples that a run trains on, epoch by epoch: all of them, or in some epochs."""
     return (run.recipe.epochs if epochs is None else epochs) * run.train_size

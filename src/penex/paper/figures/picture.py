@@ -4,17 +4,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from penex.lab.tasks import find
 from penex.lab.training.compare import Comparison, listing_of
+from penex.paper.claims import Verdict as Verdict
 from penex.report import results
 from penex.report.results import Results
 from penex.report.statistics import FEWEST, Interval, paired_difference
-
-Verdict = Literal["holds", "does not hold", "unclear", "not trained"]
 
 
 class Point(NamedTuple):
@@ -52,10 +51,16 @@ class Source:
     Attributes:
         folder: of all tasks.
         seeds: how many of a run are asked for.
+        prepare: (comparison) -> the one to read, as the user wants it otherwise.
+        quick: True to train small models for a moment only, to try everything.
+        read_only: True to train no small models.
     """
 
     folder: Path
     seeds: int
+    prepare: Callable[[Comparison], Comparison] = lambda comparison: comparison
+    quick: bool = False
+    read_only: bool = False
 
     def load(
         self, task: str, losses: Sequence[str], command: str, sizes: tuple[int, ...] = ()
@@ -68,7 +73,7 @@ class Source:
             command: what trains them.
             sizes: of the training set; none for the task's own.
         """
-        comparison = Comparison(find(task), tuple(losses), self.seeds, sizes)
+        comparison = self.prepare(Comparison(find(task), tuple(losses), self.seeds, sizes))
         listing = listing_of(comparison, self.folder, command)
         found = results.load(self.folder / task, listing)
         return found if any(row.done for row in found.rows) else None
@@ -84,6 +89,7 @@ class Picture:
         claim: the paper's caption in our words.
         make: (source) -> what is drawn; None without the records that it needs.
         needs: the command that trains those records; empty if it needs none.
+        trains: whether it trains small models itself.
     """
 
     name: str
@@ -91,6 +97,7 @@ class Picture:
     claim: str
     make: Callable[[Source], Shown | None]
     needs: str = ""
+    trains: bool = False
 
 
 def rise(curves: Mapping[int, Sequence[float]]) -> Interval:
