@@ -1,6 +1,6 @@
 """What a loss costs together with a last layer of very many classes: time, memory and error.
 
-    python -m benchmarks.linear --quick --write linear.json     # 8192 positions, every way
+    python -m benchmarks.linear --quick --write linear.json     # 8192 positions, several chunks
     python -m benchmarks.linear --write linear.json             # 2048, 8192 and 32768 positions
     python -m benchmarks.linear --read linear.json --plot memory.png
 
@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.nn import functional as torch_functional
 
 import penex
-from benchmarks import linear_ways as ways
 from benchmarks._main import run
 from benchmarks.linear_record import FLOOR, OURS, Record, fastest, named, plot, table
 from penex.kernels import linear as linear_kernels
@@ -49,19 +48,16 @@ class Contestant(NamedTuple):
     Attributes:
         loss: of hidden states, weights and targets.
         is_penex: which of the two losses it is.
-        way: a walk of `linear_ways`, or None.
     """
 
     loss: Timed
     is_penex: bool
-    way: ways.Way | None = None
 
     def backward(self, h: Tensor, w: Tensor, y: Tensor) -> Tensor:
         """The value, with gradients in .grad."""
         h.grad = w.grad = None
-        with ways.taken(self.way):
-            value = self.loss(h, w, y)
-            value.backward()  # type: ignore[no-untyped-call]
+        value = self.loss(h, w, y)
+        value.backward()  # type: ignore[no-untyped-call]
         return value.detach()
 
 
@@ -90,26 +86,12 @@ def rivals(device: torch.device) -> dict[str, Contestant]:
 
 
 def ours(device: torch.device, *, every: bool) -> dict[str, Contestant]:
-    """Linear PENEX, and other ways to compute it."""
+    """Linear PENEX, and that with other chunks."""
     found = {OURS: Contestant(_linear(device), True)}
     if not every:
         return found
     for chunk in (4096, 16384, 32768):
         found[f"{OURS}, chunks of {chunk}"] = Contestant(_linear(device, chunk), True)
-    found |= {
-        f"{OURS}, stored products": Contestant(_linear(device), True, ways.stored),
-        f"{OURS}, dH in bfloat16": Contestant(_linear(device), True, ways.narrow),
-        f"{OURS}, exp in the cache": Contestant(_linear(device), True, ways.nested),
-        f"{OURS}, exp in the cache, chunks of 16384": Contestant(
-            _linear(device, 16384), True, ways.nested
-        ),
-        f"{OURS}, two streams": Contestant(_linear(device), True, ways.overlapped),
-    }
-    if device.type == "cuda" and importlib.util.find_spec("triton"):
-        name = f"{OURS}, exp in the product"
-        found[name] = Contestant(_linear(device), True, ways.in_the_product)
-        loss = _linear(device, 16384)
-        found[f"{name}, chunks of 16384"] = Contestant(loss, True, ways.in_the_product)
     return found
 
 

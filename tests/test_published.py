@@ -237,3 +237,18 @@ def test_what_a_step_of_training_costs() -> None:
         assert float(over.strip(" ×")) == round(found[names[0]] / time)
         assert float(seconds.removesuffix(" s")) == pytest.approx(time * steps / 1e6, rel=0.02)
         assert float(hour) == pytest.approx(3600e6 / (time * steps), rel=0.01, abs=0.5)
+
+
+def test_what_a_loss_without_logits_costs() -> None:
+    """docs/large-vocabularies.md: milliseconds, over the products alone, and memory."""
+    record = json.loads((RESULTS / "linear-h200.json").read_text())
+    names = ["linear PENEX", "cross-entropy on logits", "Liger", "cut-cross-entropy"]
+    said = table("docs/large-vocabularies.md", "features × classes")
+    assert len(said) == 3
+    for title, cells in said.items():
+        width, classes = map(int, title.split(" × "))
+        rows = {row["name"]: row for row in record["rows"] if row["size"] == [8192, width, classes]}
+        for name, cell in zip([*names, "PENEX on logits"], cells, strict=True):
+            row = rows[name]
+            time = f"{1e3 * row['seconds']:.1f} ({row['ratio']:.2f} ×)"
+            assert cell == f"{time}, {row['peak'] / 2**30:.1f} GiB", (title, name)
