@@ -86,6 +86,26 @@ def train(model: nn.Module, loss: nn.Module, case: str, rank: int, ranks: int) -
     }
 
 
+def sharded(rank: int, ranks: int) -> dict[str, Any]:
+    """Rho and gradients where rows, then classes, lie apart as DTensors."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh, result = init_device_mesh("cpu", (ranks,)), {}
+    x, y = batch(0, "plain")
+    for name, apart in (("rows", Shard(0)), ("classes", Shard(1))):
+        weight = distribute_tensor(make_model().weight, mesh, [Replicate()])
+        weight = weight.detach().requires_grad_()
+        rows = distribute_tensor(x, mesh, [Shard(0) if name == "rows" else Replicate()])
+        logits = (rows @ weight.T).redistribute(mesh, [apart])
+        labels = distribute_tensor(y, mesh, [Shard(0) if name == "rows" else Replicate()])
+        loss = penex.PENEX(0.1)
+        loss(logits, labels).backward()
+        assert weight.grad is not None
+        result[name] = torch.cat([loss.rho.view(1), weight.grad.full_tensor().flatten()])
+    return result
+
+
 def make_model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Linear(FEATURES, CLASSES)
@@ -100,6 +120,10 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         world_size=ranks,
         timeout=datetime.timedelta(seconds=120),
     )
+    if case == "sharded":
+        torch.save(sharded(rank, ranks), folder / f"rank-{rank}.pt")
+        dist.destroy_process_group()
+        return
     model = nn.parallel.DistributedDataParallel(make_model())
     loss = CASES[case]()
     result = train(model, loss, case, rank, ranks)

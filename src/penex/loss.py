@@ -334,7 +334,7 @@ class PENEX(PenalisedLoss):
             value: Tensor
             value, numbers = fused.finish(
                 sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
-                self.fixed_rho or 0.0, self.training, self.order == "listing",
+                self.fixed_rho or 0.0, self.moves, self.order == "listing",
                 self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
@@ -361,15 +361,16 @@ class PENEX(PenalisedLoss):
         buffer = self._buffers["rho"]
         assert buffer is not None
         before: float = buffer.item()
-        if not self.training and 0 < before < math.inf:
+        moves = self.moves
+        if not moves and 0 < before < math.inf:
             return before
         estimate = penalty.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
         rho = penalty.updated_number(
             before, estimate, self.ema, self.lowest, self.rho_max, self.order
         )
-        if self.training and buffer.dtype == batch.powers.dtype:
+        if moves and buffer.dtype == batch.powers.dtype:
             buffer.fill_(rho)  # several times faster than `store`
-        elif self.training:
+        elif moves:
             self.store("rho", torch.tensor(rho, dtype=batch.powers.dtype))
         return rho
 
