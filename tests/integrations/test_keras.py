@@ -15,7 +15,7 @@ os.environ["KERAS_BACKEND"] = "torch"
 keras = pytest.importorskip("keras")
 from penex.integrations.keras import PenexCheckpoint, PenexLoss, predictor  # noqa: E402
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.frameworks
 
 X = np.random.default_rng(0).normal(size=(28, 4)).astype(np.float32)
 Y = np.arange(28) % 3

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule, Trainer  # noqa: E402
 
 from penex.integrations.lightning import PenexCallback, PredictsProbabilities  # noqa: E402
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.frameworks
 
 X = torch.randn(28, 5, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(28) % 3

@@ -14,7 +14,7 @@ from penex.baselines import FocalLoss
 pytest.importorskip("skorch")
 from penex.integrations.skorch import PenexNet  # noqa: E402
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.frameworks
 
 X = np.random.default_rng(0).normal(size=(28, 4)).astype(np.float32)
 Y = np.arange(28) % 3

@@ -14,10 +14,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from penex.integrations.transformers import Attached, attach  # noqa: E402
 
-pytestmark = [
-    pytest.mark.frameworks,
-    pytest.mark.filterwarnings("default"),  # theirs are not ours to fix
-]
+pytestmark = pytest.mark.frameworks
 
 ROWS, LENGTH, WORDS, CLASSES = 28, 6, 20, 3
 
