@@ -94,7 +94,7 @@ def sharded(rank: int, ranks: int) -> dict[str, Any]:
     mesh, result = init_device_mesh("cpu", (ranks,)), {}
     x, y = batch(0, "plain")
     for name, apart in (("rows", Shard(0)), ("classes", Shard(1))):
-        weight = distribute_tensor(make_model().weight, mesh, [Replicate()])
+        weight: Any = distribute_tensor(make_model().get_parameter("weight"), mesh, [Replicate()])
         weight = weight.detach().requires_grad_()
         rows = distribute_tensor(x, mesh, [Shard(0) if name == "rows" else Replicate()])
         logits = (rows @ weight.T).redistribute(mesh, [apart])

@@ -44,7 +44,7 @@ def test_a_view_follows_its_loss() -> None:
 
 
 def test_a_view_inside_a_model_adds_nothing_to_it() -> None:
-    model = nn.Module()
+    model: Any = nn.Module()
     model.loss = penex.PENEX(0.1)
     keys = set(model.state_dict())
     model.metric = model.loss.frozen()

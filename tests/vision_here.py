@@ -19,7 +19,8 @@ def declare() -> None:
         pytest.skip("needs torchvision (make test-frameworks)", allow_module_level=True)
     if str(VISION) not in sys.path:
         sys.path.append(str(VISION))
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         _kept.append(library)
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            schema = f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            library.define(schema)  # type: ignore[no-untyped-call]

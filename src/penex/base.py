@@ -65,10 +65,7 @@ def _lasting(change: Callable[..., Tensor], *given: object) -> Tensor:
 
 
 def _is_in_backward() -> bool:
-    return (
-        not torch.compiler.is_compiling()
-        and torch._C._current_graph_task_id() != -1  # type: ignore[attr-defined]
-    )
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class Loss(Predictor, Trained, nn.Module):

@@ -24,6 +24,7 @@ from penex.integrations.fastai import PenexCallback, PenexLoss  # noqa: E402
 
 X = torch.randn(28, 5, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(28) % 3
+BATCHES = [*zip(torch.split(X, 4), torch.split(Y, 4), strict=True)]
 
 
 def network() -> nn.Module:
@@ -53,7 +54,7 @@ def plain_loop(epochs: int, steps: int) -> tuple[nn.Module, penex.PENEX]:
     """Of seven batches an epoch, `steps` make one of the optimiser, across epochs too."""
     model, loss = network(), penex.PENEX(0.4, accumulate=steps, scale="paper")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for number, (x, y) in enumerate([*zip(X.split(4), Y.split(4), strict=True)] * epochs, 1):
+    for number, (x, y) in enumerate(BATCHES * epochs, 1):
         (loss(model(x), y) / steps).backward()
         if number % steps == 0:
             optimizer.step()

@@ -10,19 +10,19 @@ from torch import nn
 import penex
 
 pytest.importorskip("ignite")
-from ignite.engine import (  # noqa: E402
+from ignite.engine import (
     Events,
     create_supervised_evaluator,
     create_supervised_trainer,
 )
-from ignite.handlers import Checkpoint, DiskSaver  # noqa: E402
-from ignite.metrics import Loss  # noqa: E402
+from ignite.handlers import Checkpoint, DiskSaver
+from ignite.metrics import Loss
 
 pytestmark = pytest.mark.frameworks
 
 X = torch.randn(28, 5, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(28) % 3
-BATCHES = [*zip(X.split(4), Y.split(4), strict=True)]
+BATCHES = [*zip(torch.split(X, 4), torch.split(Y, 4), strict=True)]
 
 
 def parts() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def run(made: dict[str, Any], folder: Path, epochs: int, resumes: bool = False) 
     if resumes:
         Checkpoint.load_objects(everything, torch.load(next(folder.glob("*.pt"))))
 
-    @trainer.on(Events.EPOCH_COMPLETED)  # type: ignore[untyped-decorator]
+    @trainer.on(Events.EPOCH_COMPLETED)
     def evaluate() -> None:
         seen.append(evaluator.run(BATCHES).metrics["loss"])
 

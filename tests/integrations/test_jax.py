@@ -107,7 +107,7 @@ def test_training_evaluating_and_predicting_as_a_plain_loop_does() -> None:
     bias = jnp.asarray(model.bias.detach().numpy())
     loss = penex.PENEX(0.4, scale="cross_entropy")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for part, labels in zip(x.split(ROWS), y.split(ROWS), strict=True):
+    for part, labels in zip(torch.split(x, ROWS), torch.split(y, ROWS), strict=True):
         optimizer.zero_grad()
         loss(model(part), labels).backward()
         optimizer.step()

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.frameworks
 
 X = np.random.default_rng(0).normal(size=(28, 4)).astype(np.float32)
 Y = np.arange(28) % 3
+BATCHES = [*zip(torch.split(torch.tensor(X), 4), torch.split(torch.tensor(Y), 4), strict=True)]
 
 
 def network() -> Any:
@@ -42,8 +43,7 @@ def plain_loop(epochs: int, steps: int = 1) -> tuple[nn.Linear, penex.PENEX]:
     model, loss = nn.Linear(4, 3), penex.PENEX(0.4, accumulate=steps, scale="paper")
     model.load_state_dict({"weight": weight.T, "bias": bias})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    batches = [*zip(torch.tensor(X).split(4), torch.tensor(Y).split(4), strict=True)] * epochs
-    for number, (x, y) in enumerate(batches, 1):
+    for number, (x, y) in enumerate(BATCHES * epochs, 1):
         (loss(model(x), y) / steps).backward()
         if number % steps == 0:
             optimizer.step()

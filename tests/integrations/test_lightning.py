@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import penex
 
 pytest.importorskip("lightning")
-from lightning.pytorch import LightningModule, Trainer  # noqa: E402
+from lightning.pytorch import LightningModule, Trainer
 
-from penex.integrations.lightning import PenexCallback, PredictsProbabilities  # noqa: E402
+from penex.integrations.lightning import PenexCallback, PredictsProbabilities
 
 pytestmark = pytest.mark.frameworks
 
@@ -66,9 +66,9 @@ def plain_loop(epochs: int) -> tuple[nn.Module, penex.PENEX]:
     model, loss = network(), penex.PENEX(0.3, accumulate=2, scale="paper")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(epochs):
-        for window in zip(X.split(8), Y.split(8), strict=True):
+        for window in zip(torch.split(X, 8), torch.split(Y, 8), strict=True):
             optimizer.zero_grad()
-            for x, y in zip(*(part.split(4) for part in window), strict=True):
+            for x, y in zip(*(torch.split(part, 4) for part in window), strict=True):
                 (loss(model(x), y) / 2).backward()  # Lightning divides a short window alike
             optimizer.step()
             loss.end_step()
@@ -90,12 +90,12 @@ def test_a_trainer_is_a_plain_loop_and_resumes(tmp_path: Path) -> None:
     parts = last.predict(module, batches())
     assert parts is not None
     with torch.no_grad():
-        torch.testing.assert_close(torch.cat(parts), torch.softmax(1.3 * model(X), 1))  # type: ignore[arg-type]
+        torch.testing.assert_close(torch.cat(parts), torch.softmax(1.3 * model(X), 1))
     assert module.loss.rho == loss.rho
 
 
 def test_a_loss_outside_of_the_module_is_refused(tmp_path: Path) -> None:
     module = Module()
-    module.loss = nn.CrossEntropyLoss()  # type: ignore[assignment]
+    module.loss = nn.CrossEntropyLoss()
     with pytest.raises(ValueError, match="make it an attribute"):
         trainer(tmp_path, 1).fit(module, batches())

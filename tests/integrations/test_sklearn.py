@@ -23,8 +23,10 @@ X = StandardScaler().fit_transform(X)
 ALL = len(X)
 
 
-def quick(**options: Any) -> PenexClassifier:
-    return PenexClassifier(**{"hidden": (8,), "epochs": 5, "lr": 0.05, "random_state": 0, **options})
+def quick(**options: Any) -> Any:
+    return PenexClassifier(
+        **{"hidden": (8,), "epochs": 5, "lr": 0.05, "random_state": 0, **options}
+    )
 
 
 @pytest.mark.slow
@@ -41,7 +43,7 @@ def test_it_is_a_plain_loop_with_the_losss_probabilities() -> None:
     loss, x, y = penex.PENEX(0.3), torch.tensor(X), torch.tensor(Y)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.0)
     for _ in range(3):
-        for chosen in torch.randperm(ALL).split(64):
+        for chosen in torch.split(torch.randperm(ALL), 64):
             optimizer.zero_grad()
             loss(model(x[chosen]), y[chosen]).backward()
             optimizer.step()

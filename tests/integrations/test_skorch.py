@@ -12,12 +12,13 @@ import penex
 from penex.baselines import FocalLoss
 
 pytest.importorskip("skorch")
-from penex.integrations.skorch import PenexNet  # noqa: E402
+from penex.integrations.skorch import PenexNet
 
 pytestmark = pytest.mark.frameworks
 
 X = np.random.default_rng(0).normal(size=(28, 4)).astype(np.float32)
 Y = np.arange(28) % 3
+BATCHES = [*zip(torch.split(torch.tensor(X), 8), torch.split(torch.tensor(Y), 8), strict=True)]
 
 
 class Network(nn.Module):
@@ -43,7 +44,7 @@ def plain_loop(epochs: int) -> tuple[nn.Module, penex.PENEX]:
     model, loss = Network(), penex.PENEX(0.4, scale="paper")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(epochs):
-        for x, y in zip(torch.tensor(X).split(8), torch.tensor(Y).split(8), strict=True):
+        for x, y in BATCHES:
             optimizer.zero_grad()
             loss(model(x), y).backward()
             optimizer.step()

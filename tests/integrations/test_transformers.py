@@ -72,7 +72,9 @@ def plain_loop(model: Any, loss: Any, batches: list[list[dict[str, Tensor]]], ki
     for epoch in batches:
         for start in range(0, len(epoch), 2):
             window = epoch[start : start + 2]
-            labels = [part["labels"][:, 1:] if kind == "words" else part["labels"] for part in window]
+            labels = [
+                part["labels"][:, 1:] if kind == "words" else part["labels"] for part in window
+            ]
             items = sum(int((y != -100).sum()) for y in labels)
             optimizer.zero_grad()
             for part, y in zip(window, labels, strict=True):
@@ -208,6 +210,6 @@ def test_an_image_models_own_loss_is_ours() -> None:
     images, labels = torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 0])
     given = model(images, labels=labels)
     torch.testing.assert_close(given.loss, attached.loss(given.logits, labels))
+    model.config.num_labels = 8
     with pytest.raises(ValueError, match="head="):
-        model.config.num_labels = 8
         attached.folded()

@@ -1,7 +1,6 @@
 """A loss of ours in fastai: what it predicts, and windows that end with the optimiser's step."""
 
 import sys
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +54,7 @@ class PenexLoss(nn.Module):
         return probabilities.argmax(targets.class_dim(probabilities))
 
 
-class PenexCallback(Callback):  # type: ignore[misc]
+class PenexCallback(Callback):
     """Makes a window of rho what GradientAccumulation makes a step of the optimiser.
 
     That counts examples and not batches, so the window ends with each step.

@@ -15,7 +15,7 @@ except ImportError as error:
 from penex.base import Loss
 
 
-class PenexLoss(keras.losses.Loss):  # type: ignore[misc]
+class PenexLoss(keras.losses.Loss):
     """A loss of ours for ``model.compile(loss=...)``; the model's outputs are logits.
 
     rho moves while gradients are on, so ``validation_data``, `evaluate` and `predict` leave it
@@ -47,16 +47,14 @@ class PenexLoss(keras.losses.Loss):  # type: ignore[misc]
         """
         if y_true.dim() == y_pred.dim() and y_true.shape[-1] == 1:
             y_true = y_true.squeeze(-1)
-        if y_true.dim() == y_pred.dim():
-            target = y_true.movedim(-1, 1)
-        else:
-            target = y_true.long()  # Keras makes floats of labels
+        is_soft = y_true.dim() == y_pred.dim()
+        target = y_true.movedim(-1, 1) if is_soft else y_true.long()  # Keras makes them floats
         loss = self.loss if torch.is_grad_enabled() else self.loss.frozen()
         value: Tensor = loss(y_pred.movedim(-1, 1), target)
         return value
 
 
-class PenexCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
+class PenexCheckpoint(keras.callbacks.Callback):
     """Keeps the state of a loss in a file, since Keras saves the model's weights alone.
 
     After each epoch the file is written; if it is there when training begins, the loss goes on

@@ -1,5 +1,6 @@
 """A scikit-learn classifier that trains a small network, or one's own, with a loss of ours."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -27,7 +28,7 @@ Factory = Callable[[Sequence[int], int], nn.Module]
 _ROWS_AT_ONCE = 4096  # predictions hold the activations of no more than these
 
 
-class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PenexClassifier(ClassifierMixin, BaseEstimator):
     r"""A network trained with PENEX, or another of our losses, on arrays and tables.
 
     `predict_proba` applies the loss's own temperature. Scale the columns first, as for every
@@ -99,8 +100,8 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: their labels, numbers or words.
             sample_weight: a weight for each; 2 counts as the example twice, 0 as none.
         """
-        for name in ("module_", "classes_"):
-            vars(self).pop(name, None)
+        if hasattr(self, "module_"):
+            del self.module_
         return self._trained(X, y, sample_weight, None, self.epochs)
 
     def partial_fit(
@@ -133,9 +134,10 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs = self._inputs(self._checked(X, reset=False))
         with torch.no_grad():
             parts = [
-                self.loss_.probabilities(self.module_(part)) for part in inputs.split(_ROWS_AT_ONCE)
+                self.loss_.probabilities(self.module_(part))
+                for part in torch.split(inputs, _ROWS_AT_ONCE)
             ]
-        return torch.cat(parts).cpu().numpy()  # type: ignore[no-any-return]
+        return torch.cat(parts).cpu().numpy()
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most probable label of each example."""
@@ -147,7 +149,13 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """X (and y), as scikit-learn validates them: numbers, finite, as many as before."""
         own = self.module is not None
         return validate_data(
-            self, X, reset=reset, dtype=(np.float64, np.float32), allow_nd=own, ensure_2d=not own, **y
+            self,
+            X,
+            reset=reset,
+            dtype=(np.float64, np.float32),
+            allow_nd=own,
+            ensure_2d=not own,
+            **y,
         )
 
     def _inputs(self, X: np.ndarray) -> Tensor:  # noqa: N803
@@ -199,6 +207,7 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         entry = registry.find(self.loss)
         classes, shape = len(self.classes_), X.shape[1:]
         outputs = classes - 1 if entry.zero_sum_head else classes
+        network: nn.Module
         if self.module is None:
             network = _mlp(shape, outputs, self.hidden).to(torch.tensor(X[:0]).dtype)
         else:
@@ -228,7 +237,7 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.module_.train()
         self.loss_.train()
         for _ in range(epochs):
-            for chosen in torch.randperm(len(inputs)).split(self.batch_size):
+            for chosen in torch.split(torch.randperm(len(inputs)), self.batch_size):
                 chosen = chosen.to(inputs.device)
                 logits = self.module_(inputs[chosen])
                 loss = self.loss_(logits, target[chosen], **self.loss_.asked(chosen))
@@ -242,6 +251,6 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _mlp(shape: Sequence[int], outputs: int, hidden: Sequence[int]) -> nn.Sequential:
     widths = [math.prod(shape), *hidden]
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))

@@ -13,7 +13,7 @@ except ImportError as error:
 from penex.loss import PENEX
 
 
-class PenexNet(NeuralNetClassifier):  # type: ignore[misc]
+class PenexNet(NeuralNetClassifier):
     """A NeuralNetClassifier whose module gives logits and whose criterion is one of ours.
 
     Plain skorch takes the outputs of a module with a criterion that it does not know for

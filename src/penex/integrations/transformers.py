@@ -1,4 +1,4 @@
-"""A loss of ours in Hugging Face transformers: part of the model, its checkpoints and its scores."""
+"""A loss of ours in transformers: part of the model, of its checkpoints and of its scores."""
 
 import copy
 from typing import Any
@@ -43,7 +43,7 @@ def attach(model: Any, loss: Loss | CrossEntropyLoss) -> "Attached":
     return Attached(model)
 
 
-class Attached(TrainerCallback):  # type: ignore[misc]
+class Attached(TrainerCallback):
     """A loss that is part of a model: what a Trainer computes and when rho moves.
 
     Attributes:
@@ -117,7 +117,9 @@ class Attached(TrainerCallback):  # type: ignore[misc]
             model._loss_function = replaced
         del copied._loss_function
         layer = _head(copied, head)
-        others = [p for m in copied.modules() if m is not layer for p in m.parameters(recurse=False)]
+        others = [
+            p for m in copied.modules() if m is not layer for p in m.parameters(recurse=False)
+        ]
         with torch.no_grad():
             if any(layer.weight is other for other in others):
                 layer.weight = nn.Parameter(layer.weight.clone())
