@@ -25,19 +25,21 @@ Y = torch.arange(28) % 3
 BATCHES = [*zip(torch.split(X, 4), torch.split(Y, 4), strict=True)]
 
 
-def parts() -> dict[str, Any]:
+def parts(steps: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model = nn.Linear(5, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    loss = penex.PENEX(0.4, accumulate=2, scale="paper")
+    loss = penex.PENEX(0.4, accumulate=steps, scale="paper")
     return {"model": model, "optimizer": optimizer, "loss": loss}
 
 
-def run(made: dict[str, Any], folder: Path, epochs: int, resumes: bool = False) -> list[float]:
-    """Seven batches, two to a step; ignite carries a window over the end of an epoch."""
+def run(
+    steps: int, made: dict[str, Any], folder: Path, epochs: int, resumes: bool = False
+) -> list[float]:
+    """Seven batches, one or two to a step; ignite carries a window over the end of an epoch."""
     seen: list[float] = []
     trainer = create_supervised_trainer(
-        made["model"], made["optimizer"], made["loss"], gradient_accumulation_steps=2
+        made["model"], made["optimizer"], made["loss"], gradient_accumulation_steps=steps
     )
     held = Loss(made["loss"].frozen())
     evaluator = create_supervised_evaluator(made["model"], metrics={"loss": held})
@@ -55,15 +57,16 @@ def run(made: dict[str, Any], folder: Path, epochs: int, resumes: bool = False) 
     return seen
 
 
-def test_ignite_is_a_plain_loop_and_resumes(tmp_path: Path) -> None:
-    run(parts(), tmp_path, 2)
-    made = parts()
-    seen = run(made, tmp_path, 4, resumes=True)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_ignite_is_a_plain_loop_and_resumes(steps: int, tmp_path: Path) -> None:
+    run(steps, parts(steps), tmp_path, 2)
+    made = parts(steps)
+    seen = run(steps, made, tmp_path, 4, resumes=True)
     assert len(seen) == 2
-    twin = parts()
+    twin = parts(steps)
     for number, (x, y) in enumerate(BATCHES * 4, 1):
-        (twin["loss"](twin["model"](x), y) / 2).backward()
-        if number % 2 == 0:
+        (twin["loss"](twin["model"](x), y) / steps).backward()
+        if number % steps == 0:
             twin["optimizer"].step()
             twin["optimizer"].zero_grad()
     torch.testing.assert_close(made["loss"].rho, twin["loss"].rho)

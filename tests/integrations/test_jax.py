@@ -92,9 +92,9 @@ def test_many_batches_at_once() -> None:
     logits = jnp.stack([x.numpy() for x, _ in pairs])
     labels = jnp.stack([y.numpy() for _, y in pairs])
     rho = jnp.asarray([0.0, 0.1, 0.2])
-    values, moved = jax.vmap(ours.penex)(logits, labels, rho)
+    values, moved = jax.jit(jax.vmap(ours.penex))(logits, labels, rho)
     for i in range(3):
-        value, one = ours.penex(logits[i], labels[i], rho[i])
+        value, one = jax.jit(ours.penex)(logits[i], labels[i], rho[i])
         np.testing.assert_allclose(values[i], value, rtol=1e-6)
         np.testing.assert_allclose(moved[i], one, rtol=1e-6)
 
@@ -151,8 +151,9 @@ def test_devices_that_share_a_batch() -> None:
         values, moved = jax.vmap(one, axis_name="devices")(*parts)
         return values.mean(), moved
 
-    grad, moved = jax.grad(mean, has_aux=True)(logits)
-    whole, rho = jax.grad(lambda f: ours.penex(f, labels, 0.0), has_aux=True)(logits)
+    grad, moved = jax.jit(jax.grad(mean, has_aux=True))(logits)
+    alone = jax.grad(lambda f: ours.penex(f, labels, 0.0), has_aux=True)
+    whole, rho = jax.jit(alone)(logits)
     np.testing.assert_allclose(grad, whole, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(moved, jnp.full(3, rho), rtol=1e-6)
 
