@@ -1,7 +1,7 @@
 """How a model trained with a loss predicts, and a view of the loss that never moves."""
 
 import copy
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +37,27 @@ class Predictor:
         >>> loss = PENEX(alpha=0.1)
         >>> metric = loss.frozen()
         >>> metric(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), loss.rho
-        (tensor(1.1000), tensor(0.))
+        (tensor(1.0986), tensor(0.))
         """
         return Frozen(self)
+
+    def with_reduction(self, reduction: str) -> Self:
+        """This loss with another reduction, for frameworks that reduce a loss themselves.
+
+        It is the same loss otherwise: what moves the state of one moves that of the other.
+
+        Args:
+            reduction: ``mean``, ``sum`` or ``none``.
+
+        >>> from penex import PENEX
+        >>> loss = PENEX(alpha=0.1)
+        >>> loss.with_reduction("sum")(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), loss.rho
+        (tensor(4.3944), tensor(0.0333))
+        """
+        targets.check_reduction(reduction)
+        twin: Any = copy.copy(self)  # it shares the buffers
+        twin.reduction = reduction
+        return twin  # type: ignore[no-any-return]
 
     @property
     def _sharpness(self) -> float:

@@ -1,8 +1,12 @@
 """The scripts a user can start from, in their frameworks."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from example_scripts import accuracies
+import vision_here
+from example_scripts import FOLDER, accuracies
 
 pytestmark = pytest.mark.frameworks
 
@@ -25,3 +29,13 @@ def test_an_example_learns(
     found = accuracies(script, monkeypatch, capsys)
     assert found
     assert min(found) > 0.75
+
+
+def test_the_page_about_frameworks_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its Python, from top to bottom, as a reader would try it."""
+    vision_here.declare()
+    monkeypatch.chdir(tmp_path)
+    page = FOLDER.parent / "docs" / "frameworks.md"
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```$", page.read_text(), flags=re.S | re.M)
+    assert len(blocks) > 12
+    exec(compile("\n".join(blocks), page, "exec"), {"__name__": "__main__"})

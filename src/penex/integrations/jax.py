@@ -82,7 +82,7 @@ def penex(
     ex = (u * _saturated_exp(-alpha * kept, limit if alpha > 0 else -alpha * limit)).sum(-1)
     se = mass * _saturated_exp(f, limit).sum(-1)
 
-    sums = jax.lax.stop_gradient(jnp.stack([ex.sum(), se.sum(), total]))
+    sums = jax.lax.stop_gradient(jnp.stack([ex.sum(), se.sum(), total, mass.sum()]))
     ranks: Any = 1
     if axis_name is not None:
         sums, ranks = jax.lax.psum(sums, axis_name), jax.lax.psum(1, axis_name)
@@ -93,15 +93,14 @@ def penex(
 
     values = math.copysign(1.0, alpha) * ex + used * se
     values = values if reduction == "none" else values.sum()
-    divisor: Any
-    if scale == "cross_entropy":
-        size = jnp.maximum(abs(alpha) * sums[0], used * sums[1])
-        size = jnp.maximum(size, functional.smallest_size(theirs))
-        divisor = size / ranks if reduction == "mean" else size / sums[2]
-    else:
-        divisor = jnp.where(sums[0] + sums[1] == 0, 1, sums[2] / ranks)
-        divisor = divisor if reduction == "mean" else 1
-    return values / divisor, moved if train else before
+    if scale == "paper":
+        left = jnp.where(sums[0] + sums[1] == 0, 1, sums[2] / ranks)
+        return values / left if reduction == "mean" else values, moved if train else before
+    smallest = functional.smallest_size(theirs)
+    size = jnp.maximum(jnp.maximum(abs(alpha) * sums[0], used * sums[1]), smallest)
+    values = values / (size / ranks if reduction == "mean" else size / sums[2])
+    level = _level(sums, alpha, smallest)
+    return _shown(values, level, total, mass, reduction), moved if train else before
 
 
 def probabilities(logits: Array, alpha: float) -> Array:
@@ -142,6 +141,23 @@ def _moved(rho: Array, sums: Array, alpha: float, how: tuple[float, float, float
     left = sums[0] + sums[1]
     usable = jnp.isfinite(left) & (left > 0)
     return jnp.where(usable, moved, jnp.where(_is_set(rho), rho, 0))
+
+
+def _level(sums: Array, alpha: float, smallest: float) -> Array:
+    """How far a model is, as `penex.PENEX.level` has it: what the loss reads as."""
+    ex, se, mass = sums[0], sums[1], sums[3]
+    found = jnp.log(jnp.maximum(ex / mass, smallest)) / alpha
+    found = found + jnp.log(jnp.maximum(se / mass, smallest))
+    return jnp.where(mass == 0, 0, found)
+
+
+def _shown(values: Array, level: Array, total: Array, mass: Array, reduction: str) -> Array:
+    """The loss with the level for a value; what is added has no gradient."""
+    held, mass = jax.lax.stop_gradient(values), jax.lax.stop_gradient(mass)
+    if reduction == "none":
+        short = level * total - held.sum()
+        return values + mass * (short / jnp.where(mass == 0, 1, mass.sum()))
+    return values - held + (level if reduction == "mean" else level * total)
 
 
 def _is_set(rho: Array) -> Array:

@@ -36,7 +36,6 @@ class PenexLoss(keras.losses.Loss):
             )
         super().__init__(**{"name": "penex", **kwargs})
         self.loss = loss
-        loss.reduction = "none"
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """The loss of each example.
@@ -49,8 +48,9 @@ class PenexLoss(keras.losses.Loss):
             y_true = y_true.squeeze(-1)
         is_soft = y_true.dim() == y_pred.dim()
         target = y_true.movedim(-1, 1) if is_soft else y_true.long()  # Keras makes them floats
-        loss = self.loss if torch.is_grad_enabled() else self.loss.frozen()
-        value: Tensor = loss(y_pred.movedim(-1, 1), target)
+        loss = self.loss.with_reduction("none")  # the mean is Keras's affair
+        called = loss if torch.is_grad_enabled() else loss.frozen()
+        value: Tensor = called(y_pred.movedim(-1, 1), target)
         return value
 
 

@@ -154,9 +154,7 @@ class Attached(TrainerCallback):
             logits, labels = logits.flatten(0, 1), labels.flatten()
         elif labels.dim() == 2 and labels.shape[1] == 1:
             labels = labels.squeeze(1)
-        # A copy shares the buffers, so rho moves, and has a reduction of its own.
-        loss = copy.copy(self.loss)
-        loss.reduction = "mean" if items is None else "sum"
+        loss = self.loss.with_reduction("mean" if items is None else "sum")
         value: Tensor = loss(logits, labels.to(logits.device))
         return value if items is None else value / torch.as_tensor(items, device=value.device)
 
