@@ -5,6 +5,7 @@ Usage: distributed_worker.py RANK RANKS FOLDER CASE. The rank writes FOLDER/rank
 
 import copy
 import datetime
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,10 +87,20 @@ def train(model: nn.Module, loss: nn.Module, case: str, rank: int, ranks: int) -
     }
 
 
+def computed(model: nn.Module, loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    value: Tensor = loss(model(x), y)
+    return value
+
+
 def sharded(rank: int, ranks: int) -> dict[str, Any]:
-    """Rho and gradients where rows, then classes, lie apart as DTensors."""
+    """Rho and gradients where rows or classes lie apart as DTensors, or the parameters do.
+
+    And where the ranks compute the loss again in the backward pass.
+    """
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.utils.checkpoint import checkpoint
 
     mesh, result = init_device_mesh("cpu", (ranks,)), {}
     x, y = batch(0, "plain")
@@ -103,6 +114,22 @@ def sharded(rank: int, ranks: int) -> dict[str, Any]:
         loss(logits, labels).backward()
         assert weight.grad is not None
         result[name] = torch.cat([loss.rho.view(1), weight.grad.full_tensor().flatten()])
+
+    start, stop = bounds(rank, ranks, 0)
+    for name in ("fully sharded", "computed again"):
+        model: Any = make_model()
+        nn.init.zeros_(model.bias)
+        model.loss = penex.PENEX(0.1)
+        if name == "fully sharded":
+            fully_shard(model, mesh=mesh)
+            model.loss(model(x[start:stop]), y[start:stop]).backward()
+            gradient = model.weight.grad.full_tensor()
+        else:
+            wrapped = nn.parallel.DistributedDataParallel(model)
+            whole = functools.partial(computed, wrapped, model.loss)
+            checkpoint(whole, x[start:stop], y[start:stop], use_reentrant=False).backward()
+            gradient = model.weight.grad
+        result[name] = torch.cat([model.loss.rho.view(1), gradient.flatten()])
     return result
 
 
