@@ -1,6 +1,8 @@
 """How a model trained with a loss predicts, and a view of the loss that never moves."""
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
@@ -15,6 +17,8 @@ class Predictor:
     The temperature is 1 unless the loss says otherwise, so code that evaluates a model asks its
     loss and never which loss it is.
     """
+
+    reduction: str
 
     @property
     def temperature(self) -> float:
@@ -41,23 +45,26 @@ class Predictor:
         """
         return Frozen(self)
 
-    def with_reduction(self, reduction: str) -> Self:
-        """This loss with another reduction, for frameworks that reduce a loss themselves.
-
-        It is the same loss otherwise: what moves the state of one moves that of the other.
+    @contextlib.contextmanager
+    def reducing(self, reduction: str) -> Iterator[Self]:
+        """This loss with another reduction for a while, as frameworks that reduce it want it.
 
         Args:
             reduction: ``mean``, ``sum`` or ``none``.
 
         >>> from penex import PENEX
-        >>> loss = PENEX(alpha=0.1)
-        >>> loss.with_reduction("sum")(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])), loss.rho
-        (tensor(4.3944), tensor(0.0333))
+        >>> with PENEX(alpha=0.1).reducing("sum") as loss:
+        ...     loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
+        tensor(4.3944)
+        >>> loss.reduction
+        'mean'
         """
         targets.check_reduction(reduction)
-        twin: Any = copy.copy(self)  # it shares the buffers
-        twin.reduction = reduction
-        return twin  # type: ignore[no-any-return]
+        before, self.reduction = self.reduction, reduction
+        try:
+            yield self
+        finally:
+            self.reduction = before
 
     @property
     def _sharpness(self) -> float:

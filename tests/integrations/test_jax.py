@@ -81,6 +81,14 @@ def test_jax_has_the_options(scale: str, options: dict[str, Any]) -> None:
     both(0.3, scale, "indices", options)
 
 
+def test_the_lower_bound_of_rho_goes_with_many_classes() -> None:
+    logits, labels = torch.zeros(2, 4000), torch.tensor([0, 1])
+    loss = penex.PENEX(1e-5)
+    loss(logits, labels)
+    _, rho = ours.penex(jnp.zeros((2, 4000)), jnp.asarray([0, 1]), 0.0, alpha=1e-5)
+    np.testing.assert_allclose(rho, loss.rho, rtol=1e-6)
+
+
 @pytest.mark.parametrize("alpha", [0.5, -0.5])
 def test_jax_saturates_where_torch_does(alpha: float) -> None:
     both(alpha, "paper", "indices", {}, size=1000.0)

@@ -83,7 +83,11 @@ def test_a_fit_that_was_stopped_goes_on_with_rho(tmp_path: Path) -> None:
 
 
 def test_the_model_that_predicts_is_saved_with_the_temperature(tmp_path: Path) -> None:
-    loss, model = penex.PENEX(0.4), network()
+    loss = penex.PENEX(0.4)
+    model = compiled(loss)
+    model.save(tmp_path / "logits.keras")
+    logits = keras.models.load_model(tmp_path / "logits.keras", compile=False)
+    np.testing.assert_allclose(logits.predict(X, verbose=0), model.predict(X, verbose=0), rtol=1e-6)
     whole = predictor(model, loss)
     before = whole.predict(X, verbose=0)
     whole.save(tmp_path / "model.keras")

@@ -215,6 +215,17 @@ def test_an_image_models_own_loss_is_ours() -> None:
         attached.folded()
 
 
+def test_what_has_no_single_label_is_refused() -> None:
+    regression = classifier()
+    regression.config.problem_type = "regression"
+    with pytest.raises(ValueError, match="regression"):
+        attach(regression, penex.PENEX(0.1))
+    answers = transformers.DistilBertForQuestionAnswering(classifier().config)
+    attached = attach(answers, penex.PENEX(0.1))
+    with pytest.raises(ValueError, match="4 tensors"):
+        attached.loss_function(*(torch.zeros(1, 2) for _ in range(4)))
+
+
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_from_pretrained(kept: bool, dtype: str, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def penex(
         train: whether rho moves; False for evaluation.
         scale: ``cross_entropy`` or ``paper``.
         ema: the weight of a new batch in rho.
-        rho_min: the lower bound of rho.
+        rho_min: the lower bound of rho; with K above 1000 classes 1000 / K of it.
         rho_max: the upper bound of rho.
         order: ``algorithm`` or ``listing``.
         weight: a weight for each class.
@@ -87,7 +87,7 @@ def penex(
     if axis_name is not None:
         sums, ranks = jax.lax.psum(sums, axis_name), jax.lax.psum(1, axis_name)
     before = jax.lax.stop_gradient(jnp.asarray(rho, dtype))
-    lowest = penalty.lowest_penalty(alpha, rho_min)
+    lowest = penalty.lowest_penalty(alpha, penalty.bound_for(logits.shape[-1], rho_min))
     moved = _moved(before, sums, alpha, (ema, lowest, rho_max, order))
     used = moved if train else jnp.where(_is_set(before), before, moved)
 

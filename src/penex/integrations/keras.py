@@ -48,9 +48,9 @@ class PenexLoss(keras.losses.Loss):
             y_true = y_true.squeeze(-1)
         is_soft = y_true.dim() == y_pred.dim()
         target = y_true.movedim(-1, 1) if is_soft else y_true.long()  # Keras makes them floats
-        loss = self.loss.with_reduction("none")  # the mean is Keras's affair
-        called = loss if torch.is_grad_enabled() else loss.frozen()
-        value: Tensor = called(y_pred.movedim(-1, 1), target)
+        with self.loss.reducing("none") as loss:  # the mean is Keras's affair
+            called = loss if torch.is_grad_enabled() else loss.frozen()
+            value: Tensor = called(y_pred.movedim(-1, 1), target)
         return value
 
 

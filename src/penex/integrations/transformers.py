@@ -39,6 +39,11 @@ def attach(model: Any, loss: Loss | CrossEntropyLoss) -> "Attached":
         model: a transformers model that gives logits.
         loss: the loss; its reduction is the Trainer's affair.
     """
+    problem = getattr(model.config, "problem_type", None)
+    if problem not in (None, "single_label_classification"):
+        raise ValueError(
+            f"A loss of penex is for one label an example; this model is for {problem}."
+        )
     setattr(model, _NAME, loss)
     return Attached(model)
 
@@ -86,6 +91,12 @@ class Attached(TrainerCallback):
         logits = kwargs.get("pooled_logits", kwargs.get("logits"))
         labels = kwargs.get("labels")
         if logits is None or labels is None:
+            if len(tensors) != 2:
+                raise ValueError(
+                    f"A loss of penex takes logits and labels; {type(self.model).__name__} calls "
+                    f"its loss_function with {len(tensors)} tensors. Compute the loss from its "
+                    "logits instead."
+                )
             logits, labels = sorted(tensors, key=lambda t: t.is_floating_point(), reverse=True)
         shifted = kwargs.get("shift_labels")
         return self._reduced(
@@ -154,8 +165,8 @@ class Attached(TrainerCallback):
             logits, labels = logits.flatten(0, 1), labels.flatten()
         elif labels.dim() == 2 and labels.shape[1] == 1:
             labels = labels.squeeze(1)
-        loss = self.loss.with_reduction("mean" if items is None else "sum")
-        value: Tensor = loss(logits, labels.to(logits.device))
+        with self.loss.reducing("mean" if items is None else "sum") as loss:
+            value: Tensor = loss(logits, labels.to(logits.device))
         return value if items is None else value / torch.as_tensor(items, device=value.device)
 
 
