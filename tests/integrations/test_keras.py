@@ -96,6 +96,14 @@ def test_the_model_that_predicts_is_saved_with_the_temperature(tmp_path: Path) -
     )
 
 
+def test_a_model_without_known_inputs_is_refused() -> None:
+    class Own(keras.Model):  # type: ignore[name-defined]
+        pass
+
+    with pytest.raises(ValueError, match=r"Rescaling\(1.4\)"):
+        predictor(Own(), penex.PENEX(0.4))
+
+
 def test_kinds_of_labels_and_weights() -> None:
     """Columns, one-hot rows and pictures with the classes last."""
     one = PenexLoss(penex.PENEX(0.4, rho=0.1, scale="paper"))

@@ -220,7 +220,8 @@ def test_what_has_no_single_label_is_refused() -> None:
     regression.config.problem_type = "regression"
     with pytest.raises(ValueError, match="regression"):
         attach(regression, penex.PENEX(0.1))
-    answers = transformers.DistilBertForQuestionAnswering(classifier().config)
+    config = transformers.DistilBertConfig(n_layers=1, dim=8, n_heads=2, hidden_dim=8)
+    answers = transformers.DistilBertForQuestionAnswering(config)
     attached = attach(answers, penex.PENEX(0.1))
     with pytest.raises(ValueError, match="4 tensors"):
         attached.loss_function(*(torch.zeros(1, 2) for _ in range(4)))

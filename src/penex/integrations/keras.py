@@ -85,9 +85,15 @@ def predictor(model: Any, loss: Loss) -> Any:
     """A model with the loss's temperature and a softmax at its end, to predict with and to save.
 
     Args:
-        model: from inputs to logits; its layers are shared, not copied.
+        model: from inputs to logits, sequential or functional; its layers are shared, not copied.
         loss: what it was trained with.
     """
-    return keras.Sequential(
-        [model, keras.layers.Rescaling(1 / loss.temperature), keras.layers.Softmax()]
-    )
+    if not getattr(model, "inputs", None):
+        raise ValueError(
+            f"predictor needs a model that knows its inputs, sequential or functional; "
+            f"{type(model).__name__} does not. Put Rescaling({1 / loss.temperature:g}) and Softmax "
+            "after its logits yourself."
+        )
+    # By its layers, not as a layer: a compiled model inside another takes its loss along.
+    sharpened = keras.layers.Rescaling(1 / loss.temperature)(model.outputs[0])
+    return keras.Model(model.inputs, keras.layers.Softmax()(sharpened))
