@@ -51,10 +51,9 @@ class PENEX(PenalisedLoss):
     Near -1 that is far from 0 on one side or the other: below about -0.7 little is learned.
 
     A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
-    device it then shares, or beside it. Only a transformers model takes no module for its
-    `loss_function`: what is assigned there is left unused, without a word. Give it a function
-    (``model.loss_function = lambda logits, labels, **_: loss(logits, labels)``) or compute the
-    loss yourself from the logits.
+    device it then shares, or beside it. Metric code takes `frozen`, a view that never moves it.
+    What each framework needs is in `penex.integrations`; a transformers model takes no module for
+    its `loss_function`: what is assigned there is left unused, without a word.
 
     Args:
         alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
