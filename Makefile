@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all test-triton lint bench figures claims clean
+.PHONY: demo test test-all test-frameworks test-triton lint bench figures claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/penex compare
@@ -18,6 +18,11 @@ test: lint
 
 test-all: test
 	$(PYTEST) -m "slow or records"
+
+# Our adapters in the real frameworks: some 850 MB, so not a part of the others. The frameworks'
+# own warnings are no errors.
+test-frameworks: $(VENV)/.frameworks
+	$(PYTEST) -m frameworks -W default tests/integrations
 
 # The GPU kernels in Triton's interpreter: 640 MB, so not a part of the others.
 test-triton: $(VENV)/.dev
@@ -63,6 +68,15 @@ $(VENV)/.demo: $(VENV)/.venv $(SETUP_INPUTS)
 
 $(VENV)/.dev: $(VENV)/.venv $(SETUP_INPUTS)
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+# fastai and timm want torchvision, of which no build is for a torch without CUDA: it gets a folder
+# of its own, since whatever finds it imports it (tests/vision_here.py).
+$(VENV)/.frameworks: $(VENV)/.dev constraints-frameworks.txt
+	$(PIP) --constraint constraints-frameworks.txt --editable '.[accelerate,ignite,jax,keras,lightning,skorch,transformers]' \
+		cloudpickle fastdownload fastprogress fasttransform pandas requests
+	$(PIP) --constraint constraints-frameworks.txt --no-deps fastai timm
+	$(PIP) --constraint constraints-frameworks.txt --no-deps --upgrade --target $(VENV)/vision torchvision
 	touch $@
 
 clean:

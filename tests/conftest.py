@@ -10,8 +10,20 @@ import torch
 hypothesis.settings.register_profile("penex", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("penex")
 
+# Of tests/integrations, those that need no more than the other tests do.
+_ALWAYS = {"test_sklearn.py", "test_export.py"}
+
 # The tests run side by side, one process a core.
 torch.set_num_threads(1)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a framework's tests unless `-m frameworks` asks for them: imports take seconds."""
+    asked = "frameworks" in str(config.getoption("-m"))
+    framework = collection_path.parent.name == "integrations" and (
+        collection_path.name.startswith("test_") and collection_path.name not in _ALWAYS
+    )
+    return True if framework and not asked else None
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ Usage: distributed_worker.py RANK RANKS FOLDER CASE. The rank writes FOLDER/rank
 
 import copy
 import datetime
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,52 @@ def train(model: nn.Module, loss: nn.Module, case: str, rank: int, ranks: int) -
     }
 
 
+def computed(model: nn.Module, loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    value: Tensor = loss(model(x), y)
+    return value
+
+
+def sharded(rank: int, ranks: int) -> dict[str, Any]:
+    """Rho and gradients where rows or classes lie apart as DTensors, or the parameters do.
+
+    And where the ranks compute the loss again in the backward pass.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.utils.checkpoint import checkpoint
+
+    mesh, result = init_device_mesh("cpu", (ranks,)), {}
+    x, y = batch(0, "plain")
+    for name, apart in (("rows", Shard(0)), ("classes", Shard(1))):
+        weight: Any = distribute_tensor(make_model().get_parameter("weight"), mesh, [Replicate()])
+        weight = weight.detach().requires_grad_()
+        rows = distribute_tensor(x, mesh, [Shard(0) if name == "rows" else Replicate()])
+        logits = (rows @ weight.T).redistribute(mesh, [apart])
+        labels = distribute_tensor(y, mesh, [Shard(0) if name == "rows" else Replicate()])
+        loss = penex.PENEX(0.1)
+        loss(logits, labels).backward()
+        assert weight.grad is not None
+        result[name] = torch.cat([loss.rho.view(1), weight.grad.full_tensor().flatten()])
+
+    start, stop = bounds(rank, ranks, 0)
+    for name in ("fully sharded", "computed again"):
+        model: Any = make_model()
+        nn.init.zeros_(model.bias)
+        model.loss = penex.PENEX(0.1)
+        if name == "fully sharded":
+            fully_shard(model, mesh=mesh)
+            model.loss(model(x[start:stop]), y[start:stop]).backward()
+            gradient = model.weight.grad.full_tensor()
+        else:
+            wrapped = nn.parallel.DistributedDataParallel(model)
+            whole = functools.partial(computed, wrapped, model.loss)
+            checkpoint(whole, x[start:stop], y[start:stop], use_reentrant=False).backward()
+            gradient = model.weight.grad
+        result[name] = torch.cat([model.loss.rho.view(1), gradient.flatten()])
+    return result
+
+
 def make_model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Linear(FEATURES, CLASSES)
@@ -100,6 +147,10 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         world_size=ranks,
         timeout=datetime.timedelta(seconds=120),
     )
+    if case == "sharded":
+        torch.save(sharded(rank, ranks), folder / f"rank-{rank}.pt")
+        dist.destroy_process_group()
+        return
     model = nn.parallel.DistributedDataParallel(make_model())
     loss = CASES[case]()
     result = train(model, loss, case, rank, ranks)

@@ -81,3 +81,17 @@ def test_ranks_together_equal_one_process(ranks: int, case: str, tmp_path: Path)
     paired(model(x), y)
     for result in results[:2]:
         torch.testing.assert_close(result["paired"], paired.rho)
+
+
+@pytest.mark.slow
+def test_logits_that_lie_apart_are_read_whole(tmp_path: Path) -> None:
+    """Or their model is sharded, or computed again: the rho and gradients of one process."""
+    weight = worker.make_model().get_parameter("weight").detach().requires_grad_()
+    x, y = worker.batch(0, "plain")
+    loss = penex.PENEX(0.1)
+    loss(x @ weight.T, y).backward()
+    assert weight.grad is not None
+    expected = torch.cat([loss.rho.view(1), weight.grad.flatten()])
+    for result in run_ranks(2, "sharded", tmp_path):
+        assert len(result) == 4
+        torch.testing.assert_close(result, dict.fromkeys(result, expected))

@@ -102,3 +102,14 @@ def test_the_language_model_is_trained(loss: str) -> None:
     )
     assert "held-out cross-entropy" in result.stdout
     assert ("rho" in result.stdout) == (loss == "penex")
+
+
+def test_the_page_about_frameworks_names_the_versions_that_are_tested() -> None:
+    page = (ROOT / "docs" / "frameworks.md").read_text()
+    pins = (ROOT / "constraints-frameworks.txt").read_text() + (
+        ROOT / "constraints.txt"
+    ).read_text()
+    tested = dict(re.findall(r"^([\w-]+)==(.*)$", pins, flags=re.MULTILINE))
+    named = dict(re.findall(r"^\| \[.*?\| ([\w-]+) (\d[\d.]*)", page, flags=re.MULTILINE))
+    assert len(named) == 10
+    assert named == {name: tested[name] for name in named}

@@ -15,6 +15,7 @@ from penex.legal import POSITIVE as POSITIVE
 from penex.legal import POSITIVE_OR_NONE as POSITIVE_OR_NONE
 from penex.legal import Legal as Legal
 from penex.legal import Settings as Settings
+from penex.predictor import Predictor as Predictor
 
 # None: the default group where torch.distributed is initialised; False: no one.
 Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
@@ -31,32 +32,6 @@ class Options(TypedDict, total=False):
     ignore_index: int
     label_smoothing: float
     reduction: str
-
-
-class Predictor:
-    """How a model trained with a loss predicts: softmax(logits / temperature).
-
-    The temperature is 1 unless the loss says otherwise, so code that evaluates a model asks its
-    loss and never which loss it is.
-    """
-
-    @property
-    def temperature(self) -> float:
-        """The temperature at which a softmax of the logits predicts."""
-        return 1 / self._sharpness
-
-    def rescale(self, logits: Tensor) -> Tensor:
-        """Logits / temperature, for code that does its own softmax."""
-        return self._sharpness * logits
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """softmax(logits / temperature) over the classes, at least in float32."""
-        logits = logits.to(targets.statistics_dtype(logits))
-        return torch.softmax(self.rescale(logits), dim=targets.class_dim(logits))
-
-    @property
-    def _sharpness(self) -> float:
-        return 1.0
 
 
 class Trained:
@@ -87,6 +62,10 @@ def _lasting(change: Callable[..., Tensor], *given: object) -> Tensor:
         return change(*given)
     with torch.inference_mode(False):
         return change(*given)
+
+
+def _is_in_backward() -> bool:
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class Loss(Predictor, Trained, nn.Module):
@@ -164,8 +143,8 @@ class Loss(Predictor, Trained, nn.Module):
         """The batch as `penex.targets` reads it, with this loss's options."""
         self.follow(logits)
         return targets.read(
-            logits,
-            target,
+            targets.whole(logits),
+            targets.whole(target),
             weight=self.weight,
             ignore_index=self.ignore_index,
             label_smoothing=self.smoothing,
@@ -191,6 +170,15 @@ class Loss(Predictor, Trained, nn.Module):
                     else:
                         moved = _lasting(buffer.to, logits.device)
                     self._buffers[name] = moved
+
+    @property
+    def moves(self) -> bool:
+        """Whether a batch moves the state: in train() mode, the first time that it is computed.
+
+        Activation checkpointing computes it again while the backward pass runs. What was moved by
+        then serves it a second time.
+        """
+        return self.training and not _is_in_backward()
 
     def shares_batches(self) -> bool:
         """Whether other ranks hold parts of the same batch in train() mode."""

@@ -141,6 +141,12 @@ class AugmentedLagrangianLoss(SquaredPenaltyLoss):
         """Lambda as this batch uses it; moves the buffer in train() mode."""
         before = self.lambda_.nan_to_num(0.0, 0.0, 0.0)  # never the buffer, which moves
         if self.training:
+            if not self.moves:
+                raise RuntimeError(
+                    f"{type(self).__name__} cannot be computed again in a backward pass, as "
+                    "activation checkpointing does: lambda has moved since. Compute the loss "
+                    "outside of the checkpointed part."
+                )
             moved = before + self.rho / self.nu * violation
             self.store("lambda_", torch.where(moved.isfinite(), moved, before))
         return before.to(violation.dtype)

@@ -51,10 +51,9 @@ class PENEX(PenalisedLoss):
     Near -1 that is far from 0 on one side or the other: below about -0.7 little is learned.
 
     A loss has a state, so make one and keep it: as an attribute of the model, whose state_dict and
-    device it then shares, or beside it. Only a transformers model takes no module for its
-    `loss_function`: what is assigned there is left unused, without a word. Give it a function
-    (``model.loss_function = lambda logits, labels, **_: loss(logits, labels)``) or compute the
-    loss yourself from the logits.
+    device it then shares, or beside it. Metric code takes `frozen`, a view that never moves it.
+    What each framework needs is in `penex.integrations`; a transformers model takes no module for
+    its `loss_function`: what is assigned there is left unused, without a word.
 
     Args:
         alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
@@ -334,7 +333,7 @@ class PENEX(PenalisedLoss):
             value: Tensor
             value, numbers = fused.finish(
                 sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
-                self.fixed_rho or 0.0, self.training, self.order == "listing",
+                self.fixed_rho or 0.0, self.moves, self.order == "listing",
                 self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
@@ -361,15 +360,16 @@ class PENEX(PenalisedLoss):
         buffer = self._buffers["rho"]
         assert buffer is not None
         before: float = buffer.item()
-        if not self.training and 0 < before < math.inf:
+        moves = self.moves
+        if not moves and 0 < before < math.inf:
             return before
         estimate = penalty.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)
         rho = penalty.updated_number(
             before, estimate, self.ema, self.lowest, self.rho_max, self.order
         )
-        if self.training and buffer.dtype == batch.powers.dtype:
+        if moves and buffer.dtype == batch.powers.dtype:
             buffer.fill_(rho)  # several times faster than `store`
-        elif self.training:
+        elif moves:
             self.store("rho", torch.tensor(rho, dtype=batch.powers.dtype))
         return rho
 

@@ -133,14 +133,14 @@ class PenalisedLoss(Loss):
         """
         self.meet(classes)
         own_total = sums[2].clone()  # the ranks' sums are written over these
-        counts = self.training and (self.accumulate == 1 or torch.is_grad_enabled())
+        counts = self.moves and (self.accumulate == 1 or torch.is_grad_enabled())
         with torch.no_grad():
             sums, ranks = self.sum_over_ranks(sums)
             rho: Tensor | float
             if self.fixed_rho is not None:
                 rho = self.fixed_rho
             else:
-                if self.training and not counts:
+                if self.moves and not counts:
                     self._warn_of_no_gradients()
                 rho = self._penalty(sums[:3], counts).to(sums.dtype)
             return Settled(rho, self.divisor(sums, rho, ranks), self.level(sums), own_total)
@@ -203,6 +203,8 @@ class PenalisedLoss(Loss):
                 self.store("rho", moved)
                 return moved
             return torch.where(penalty.is_set(self.rho), self.rho, moved)
+        if not self.moves and self.window[3] > 0:  # computed again: the window has it already
+            return torch.where(penalty.is_set(self.rho), self.rho, self._moved(self._counted()[:3]))
 
         sums = torch.where(_usable(sums), sums, torch.zeros_like(sums))
         window = self._counted() + torch.cat([sums, sums.new_ones(1)])

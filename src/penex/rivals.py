@@ -238,8 +238,8 @@ class EarlyLearning(Loss):
         """
         memory = self.memory.to(p.device, torch.promote_types(self.memory.dtype, p.dtype))
         t = memory[index]
-        if not self.training:
-            return t, sums, 1
+        if not self.moves:
+            return t, *self.sum_over_ranks(sums)
         moved = self.beta * t + (1 - self.beta) * (p / p.sum(-1, keepdim=True))
         moved = torch.where(kept.unsqueeze(-1), moved, t)
         broken = (~moved.isfinite().all()).to(sums.dtype)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
 LOGIT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -113,6 +115,18 @@ def read(
     u = named(lambda: spread.scatter_add(dim, index.unsqueeze(dim), share), index, classes)
     mass = u.sum(dim)
     return Batch(_zeroed(logits, mass, dim), dim, None, u, mass, hit.sum())
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """What all ranks hold of a DTensor, as a plain tensor; any other tensor as it is.
+
+    It waits for the ranks of its mesh, and its gradient goes back to where each part lives. Every
+    rank then has the whole batch: nothing is saved by sharding the classes.
+    """
+    if type(tensor) in _PLAIN or not hasattr(tensor, "full_tensor"):
+        return tensor
+    gathered: Tensor = tensor.full_tensor()
+    return gathered
 
 
 def reduce(values: Tensor, total: Tensor, reduction: str) -> Tensor:

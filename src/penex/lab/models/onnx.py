@@ -2,13 +2,12 @@
 
 import importlib.util
 import json
-import logging
-import warnings
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from penex.integrations import export
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError
 from penex.lab.models import raw
@@ -51,22 +50,6 @@ def write(model: Exported, path: Path) -> None:
         raise LabError("Texts cannot be exported as ONNX: their tokeniser has no form there.")
     kind = made.get("inputs", "float32")
     example = torch.zeros(2, *model.card["shape"], dtype=getattr(torch, kind))
-    batch = torch.export.Dim("batch", min=1)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's own, on its own code
-        program = torch.onnx.export(
-            _Unchecked(model.cpu().eval()).eval(),
-            (example,),
-            dynamo=True,
-            input_names=["inputs"],
-            output_names=["probabilities"],
-            dynamic_shapes=({0: batch},),
-            verbose=False,
-        )
-    if program is None:
-        raise LabError("torch could not export this model to ONNX.")
-    proto = program.model_proto
     axes = ", ".join(["N", *map(str, model.card["shape"])])
     known = raw.range_of(made)
     seen = f", numbers from {known[0]:g} to {known[1]:g}" if known else ""
@@ -76,8 +59,10 @@ def write(model: Exported, path: Path) -> None:
         "temperature": repr(model.temperature),
         "inputs": inputs,
     }
-    for key, value in facts.items():
-        entry = proto.metadata_props.add()
-        entry.key, entry.value = key, value
+    try:
+        proto = export.onnx_graph(_Unchecked(model.cpu().eval()).eval(), example, facts)
+    except RuntimeError as error:
+        sentence = str(error).partition("\n")[0]
+        raise LabError(f"torch could not export this model to ONNX: {sentence}") from error
     proto.doc_string = f"From raw inputs ({inputs}) to the calibrated probabilities of the classes."
     files.write(path, proto.SerializeToString())

@@ -1,0 +1,1 @@
+"""Our losses in the frameworks people use: one module a framework, imported on demand."""
