@@ -132,11 +132,12 @@ def plot(record: Record, path: Path) -> None:
     from scipy import stats
 
     rates = rates_of(record)
+    shown = (*LOSSES, "penex_negative:alpha=-0.5")
     with plt.style.context(["science", "no-latex"]):
         plt.rcParams.update({"font.size": 11})
         figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.8), layout="constrained")
         for axis, metric in zip(axes, ("accuracy", "cross_entropy"), strict=False):
-            for loss in LOSSES:
+            for k, loss in enumerate(shown):
                 seen = [numbers(record, loss, rate, metric) for rate in rates]
                 means = [statistics.fmean(values) for values in seen]
                 halves = [
@@ -145,8 +146,15 @@ def plot(record: Record, path: Path) -> None:
                     else 0.0
                     for v in seen
                 ]
+                beside = [rate + 0.005 * (k - len(shown) / 2) for rate in rates]
                 axis.errorbar(
-                    rates, means, halves, color=registry.colour(loss), capsize=2, label=title(loss)
+                    beside,
+                    means,
+                    halves,
+                    color=registry.colour(loss),
+                    linestyle="-" if loss in LOSSES else "--",
+                    capsize=2,
+                    label=title(loss),
                 )
             axis.set(xlabel="share of wrong training labels", ylabel=metric.replace("_", "-"))
         axes[0].set_title("Accuracy")
@@ -156,7 +164,7 @@ def plot(record: Record, path: Path) -> None:
         axes[2].set(
             xlabel="share of wrong training labels", ylabel="α", title="The best α by validation"
         )
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
         figure.savefig(path, dpi=140)
 
 

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from benchmarks import noise
 
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
@@ -252,3 +253,11 @@ def test_what_a_loss_without_logits_costs() -> None:
             row = rows[name]
             time = f"{1e3 * row['seconds']:.1f} ({row['ratio']:.2f} ×)"
             assert cell == f"{time}, {row['peak'] / 2**30:.1f} GiB", (title, name)
+
+
+def test_losses_against_the_share_of_wrong_labels() -> None:
+    """docs/noisy-labels.md: the table that the benchmark prints."""
+    record = json.loads((RESULTS / "noise-digits.json").read_text())
+    assert noise.table(record) in (ROOT / "docs" / "noisy-labels.md").read_text()
+    found = [noise.best_alpha(record, rate) for rate in noise.rates_of(record)]
+    assert found == sorted(found, reverse=True)  # the more are wrong, the lower

@@ -87,7 +87,7 @@ def test_the_page_fits_a_phone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("share", "place"),
-    [(0.0, 0), (0.03, 1), (0.15, 1), (1.0, 1)],
+    [(0.0, 0), (0.03, 1), (0.15, 2), (1.0, 2)],
 )
 def test_each_share_has_the_rule_of_its_stretch(share: float, place: int) -> None:
     assert suggestion.rule_of(share) == suggestion.RULES[place]

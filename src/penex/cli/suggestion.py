@@ -19,11 +19,13 @@ class Rule(NamedTuple):
     losses: tuple[str, ...]
 
 
-# By docs/fair.md and docs/results.md: label smoothing with clean labels; with wrong ones an alpha
-# below 0 or GCE. (At a low rho it is better still, but only where training is long.)
+# By docs/fair.md and docs/noisy-labels.md: label smoothing with clean labels; with wrong ones an
+# alpha below 0, the lower the more of them, or GCE. (A low rho is better still, but only where
+# training is long.)
 RULES = (
     Rule(0.03, ("label_smoothing", "penex")),
-    Rule(1.0, ("penex_negative", "gce")),
+    Rule(0.15, ("penex_negative", "gce")),
+    Rule(1.0, ("gce", "penex_negative:alpha=-0.5")),
 )
 
 RIVALS = ("ce", "label_smoothing", "gce")
