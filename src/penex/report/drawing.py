@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,31 @@ _POINTS = 200  # of a curve: more than a screen shows
 
 
 PLAIN = ("ink", "muted", "shade")  # what has a colour and is no loss
+TONES = (1.0, 0.6, 0.3)  # how much of a loss's colour its variants keep; the rest is ink
+DASHES = 4
+_THIN = 3  # lines of single seeds for each loss: more cannot be told apart
+
+
+def toned(loss: str, variant: int) -> str:
+    """The ink of a loss with other arguments: its colour, nearer to that of the text.
+
+    Three tones and four dashes tell twelve variants of a loss apart.
+
+    >>> toned("penex", 0), toned("penex", 1), toned("penex", 4)
+    ('penex', 'penex~1', 'penex~1')
+    """
+    tone = variant % len(TONES)
+    return f"{loss}~{tone}" if tone else loss
+
+
+def untoned(ink: str) -> tuple[str, float]:
+    """What an ink is a tone of, and how much of that is in it.
+
+    >>> untoned("penex~1"), untoned("muted")
+    (('penex', 0.6), ('muted', 1.0))
+    """
+    loss, _, tone = ink.partition("~")
+    return loss, TONES[int(tone or 0)]
 
 
 class Line(NamedTuple):
@@ -20,9 +45,10 @@ class Line(NamedTuple):
 
     Attributes:
         points: from left to right.
-        ink: the name of a loss, one of `PLAIN`, or for figures a colour as #RRGGBB.
-        kind: ``mean``, ``seed``, ``guide`` or ``bound``, or for figures ``subject``: how strong it
-            is.
+        ink: the name of a loss or what `toned` makes of it, one of `PLAIN`, or for figures a colour
+            as #RRGGBB.
+        kind: ``mean``, ``seed``, ``guide``, ``bound`` or ``interval``, or for figures ``subject``:
+            how strong it is.
         dash: 0 is solid; up to 3 tell lines of one ink apart.
         name: what it shows, for legends and pointers; empty for lines that need no name.
     """
@@ -35,11 +61,12 @@ class Line(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """A dot, with a text for those who point at it."""
+    """A dot of some radius, with a text for those who point at it."""
 
     point: Point
     ink: str
     text: str = ""
+    size: float = 3.0
 
 
 class Bar(NamedTuple):
@@ -77,7 +104,8 @@ class Panel:
         log_x: True for a logarithmic horizontal axis.
         x_ticks: values to mark, instead of round ones.
         x_names: words under the horizontal axis at 0, 1, 2, ..., instead of numbers.
-        y_names: words beside the vertical axis, likewise.
+        y_names: words beside the vertical axis, likewise: the panel is a list of rows.
+        y_notes: words at the other end of each of these rows.
         hover: what the horizontal axis counts, if a pointer shows the values of the named lines.
         marks: what is drawn, in order.
     """
@@ -92,6 +120,7 @@ class Panel:
     x_ticks: Sequence[float] = ()
     x_names: Sequence[str] = ()
     y_names: Sequence[str] = ()
+    y_notes: Sequence[str] = ()
     hover: str = ""
     marks: list[Mark] = field(default_factory=list)
 
@@ -115,6 +144,21 @@ def most(values: Sequence[float], *, higher: bool = False) -> Point:
     sign = -1 if higher else 1
     signed = [sign * value for value in values]
     return limits((sign * min(signed), sign * float(np.quantile(signed, 0.9))), room=0.08)
+
+
+def with_few_seeds(panel: Panel) -> Panel:
+    """A panel with three thin lines for each ink at most: those that end lowest, midway, highest."""
+    of_ink: dict[str, list[Line]] = {}
+    for mark in panel.marks:
+        if isinstance(mark, Line) and mark.kind == "seed":
+            of_ink.setdefault(mark.ink, []).append(mark)
+    left_out = set()
+    for lines in of_ink.values():
+        if len(lines) > _THIN:
+            ranked = sorted(lines, key=lambda line: line.points[-1][::-1])
+            shown = {id(ranked[k * (len(ranked) - 1) // (_THIN - 1)]) for k in range(_THIN)}
+            left_out |= {id(line) for line in lines} - shown
+    return replace(panel, marks=[mark for mark in panel.marks if id(mark) not in left_out])
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:

@@ -1,6 +1,7 @@
 """Figures in the paper's look: curves, the table as a picture, training sizes."""
 
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,21 @@ from penex import registry
 from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS
-from penex.report import series
-from penex.report.drawing import PLAIN, Bar, Dot, Line, Panel
+from penex.report import series, standing
+from penex.report.drawing import PLAIN, Bar, Dot, Line, Panel, untoned, with_few_seeds
 from penex.report.results import Results
 
 _GREY = "#7F7F7F"
 _DASHES = ("-", "--", ":", "-.")
-_WIDTHS = {"subject": 2.2, "mean": 1.3, "seed": 0.4, "guide": 0.8, "bound": 0.8}
+_WIDTHS = {
+    "subject": 2.2,
+    "mean": 1.3,
+    "seed": 0.4,
+    "guide": 0.8,
+    "bound": 0.8,
+    "interval": 3.5,
+}
+_FAINT = {"seed": 0.35, "interval": 0.35}
 _NAMES = {"curves", "summary", "train_size"}
 _KINDS = ("png", "svg")
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -71,16 +80,14 @@ def _style() -> Any:
 def draw(axis: Any, panel: Panel) -> None:
     """Draw a panel into a part of a figure."""
     for mark in panel.marks:
-        ink = mark.ink
-        if not ink.startswith("#"):
-            ink = _GREY if ink in PLAIN else registry.colour(ink)
+        ink = colour(mark.ink)
         if isinstance(mark, Line):
             style = {"lw": _WIDTHS[mark.kind], "ls": _DASHES[mark.dash]}
-            alpha = 0.35 if mark.kind == "seed" else 1.0
+            alpha = _FAINT.get(mark.kind, 1.0)
             x, y = zip(*mark.points, strict=True)
             axis.plot(x, y, color=ink, alpha=alpha, label=mark.name or None, **style)
         elif isinstance(mark, Dot):
-            axis.plot(*mark.point, "o", ms=3, alpha=0.6, color=ink)
+            axis.plot(*mark.point, "o", ms=mark.size, mew=0, alpha=0.7, color=ink)
         elif isinstance(mark, Bar):
             (left, low), (right, high) = mark.low, mark.high
             axis.bar(left, high - low, right - left, low, color=ink, align="edge")
@@ -96,6 +103,21 @@ def draw(axis: Any, panel: Panel) -> None:
     if panel.y_names:
         axis.set_yticks(range(len(panel.y_names)), panel.y_names)
         axis.tick_params(axis="y", which="both", left=False, right=False)
+
+
+def colour(ink: str) -> str:
+    """An ink as #RRGGBB: a tone of a loss's colour is mixed with black.
+
+    >>> colour("penex"), colour("penex~1"), colour("#123456")
+    ('#D55E00', '#803800', '#123456')
+    """
+    if ink.startswith("#"):
+        return ink
+    loss, share = untoned(ink)
+    own = _GREY if loss in PLAIN else registry.colour(loss)
+    if share == 1:
+        return own
+    return "#" + "".join(f"{int(share * int(own[k : k + 2], 16)):02X}" for k in (1, 3, 5))
 
 
 def grid(lines: Sequence[Sequence[tuple[str, Panel | None]]], wide: float, high: float) -> Figure:
@@ -142,19 +164,22 @@ def _by_size_and_metric(
 
 def curves(results: Results) -> Figure:
     """Validation metrics over the epochs: seeds as thin lines, their mean as a thick one."""
-    figure = _by_size_and_metric(results, series.of(results).curves, 2.6, 2.2)
+    found = series.of(results).curves
+    few = {key: with_few_seeds(panel) for key, panel in found.items()}
+    figure = _by_size_and_metric(results, few, 2.6, 2.2)
     figure.suptitle(f"{results.task}: validation set after each epoch")
     return figure
 
 
 def summary(results: Results) -> Figure:
-    """The table as a picture: every seed a dot, the mean a bar, by loss and metric."""
+    """The table as a picture: every seed a dot, and means with their distance to the best one."""
     rows = max(len(results.at(size)) for size in results.train_sizes)
     figure = _by_size_and_metric(results, series.of(results).seeds, 2.3, 0.8 + 0.24 * rows)
     for axis in figure.axes:
         if not axis.get_subplotspec().is_first_col():
             axis.set_yticklabels([])
-    figure.suptitle(f"{results.task}: test set; a dot is a seed, a bar the mean over seeds")
+    words = textwrap.fill(standing.reading(results), 110)
+    figure.suptitle(f"{results.task}: test set. {standing.headline(results)}\n{words}", fontsize=8)
     return figure
 
 

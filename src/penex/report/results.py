@@ -1,6 +1,6 @@
 """A comparison as it lies on disk, ready for tables and figures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -124,6 +124,7 @@ class Results:
         rows: a loss at a training size each, in the order in which they were asked for.
         sources: where the value of a loss came from, in words, by its label; if it was looked up.
         view: how the runs are judged.
+        beside: the rows of all comparisons that are shown together, if there are several.
     """
 
     folder: Path
@@ -132,6 +133,7 @@ class Results:
     rows: list[Row]
     sources: dict[str, str] = field(default_factory=dict)
     view: View = field(default_factory=View)
+    beside: Sequence[Row] = ()
 
     @property
     def train_sizes(self) -> list[int]:
@@ -184,6 +186,11 @@ class Results:
     def at(self, train_size: int) -> list[Row]:
         """The rows of a training size."""
         return [row for row in self.rows if row.train_size == train_size]
+
+    def variant(self, row: Row) -> int:
+        """Which of its loss's variants a row is, the same in every figure: 0 is the first."""
+        alike = dict.fromkeys(r.label for r in self.beside or self.rows if r.loss == row.loss)
+        return list(alike).index(row.label)
 
     @property
     def metrics(self) -> list[Metric]:

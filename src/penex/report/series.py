@@ -9,16 +9,30 @@ import torch
 
 from penex import registry, theory
 from penex.lab.ground.errors import RecordError
-from penex.lab.ground.sentences import visible
+from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json
 from penex.lab.records.scores import SCORES, Array, scored
 from penex.metrics import METRICS, Metric
-from penex.report.drawing import Bar, Dot, Line, Mark, Panel, Point, Whisker, limits, thinned
+from penex.report import standing
+from penex.report.drawing import (
+    DASHES,
+    Bar,
+    Dot,
+    Line,
+    Mark,
+    Panel,
+    Point,
+    Whisker,
+    limits,
+    thinned,
+    toned,
+)
 from penex.report.results import Results, Row
 from penex.report.sampling import of_arrays
 from penex.report.statistics import mean_and_spread
 
 _BINS = 15
+_SMALLEST, _LARGEST = 1.2, 9.0  # the radius of a dot for no example, and what all of them add
 
 
 @functools.lru_cache(maxsize=2)  # a page has two comparisons at most
@@ -46,13 +60,13 @@ class Series:
             (size, metric.name): panel
             for size in self.results.train_sizes
             for metric in METRICS.values()
-            if (panel := _learning_curves(self.results.at(size), metric)) is not None
+            if (panel := _learning_curves(self.results, size, metric)) is not None
         }
 
     @functools.cached_property
     def rho(self) -> dict[int, Panel]:
         """The moving rho of those losses that estimate one, by training size."""
-        found = {size: _penalty(self.results.at(size)) for size in self.results.train_sizes}
+        found = {size: _penalty(self.results, size) for size in self.results.train_sizes}
         return {size: panel for size, panel in found.items() if panel is not None}
 
     @functools.cached_property
@@ -66,9 +80,9 @@ class Series:
 
     @functools.cached_property
     def seeds(self) -> dict[tuple[int, str], Panel]:
-        """The table as a picture: every seed a dot, the mean a bar, by training size and metric."""
+        """Who stands where on the test set, by training size and metric."""
         return {
-            (size, metric.name): _seeds(self.results.at(size), metric)
+            (size, metric.name): standing.panel(self.results, size, metric)
             for size in self.results.train_sizes
             for metric in METRICS.values()
             if metric.drawn
@@ -83,8 +97,9 @@ class Series:
         found = []
         for row in self.results.rows:
             scores, logits = self._predictions(row)
-            calibration = _reliability(row, scores) if scores else None
-            found.append((row, calibration, _margins(row, logits) if logits else None))
+            ink = ink_of(self.results, row)
+            calibration = _reliability(row, ink, scores) if scores else None
+            found.append((row, calibration, _margins(row, ink, logits) if logits else None))
         return found
 
     def _predictions(self, row: Row) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
@@ -105,13 +120,22 @@ class Series:
         return scores, logits
 
 
-def dash(rows: Sequence[Row], row: Row) -> int:
-    """Rows of one loss with different arguments share its colour and differ in their dashes."""
-    return [r.label for r in rows if r.loss == row.loss].index(row.label) % 4
+def ink_of(results: Results, row: Row) -> str:
+    """The colour of a row in every figure: its loss's, or a tone of it for other arguments."""
+    return toned(row.loss, results.variant(row))
+
+
+def dash_of(results: Results, row: Row) -> int:
+    """The dashes of a row's lines in every figure: rows of one loss differ in them."""
+    return results.variant(row) % DASHES
 
 
 def _over_epochs(
-    title: str, rows: Sequence[Row], pick: Callable[[Json], float | None], y_label: str
+    title: str,
+    results: Results,
+    rows: Sequence[Row],
+    pick: Callable[[Json], float | None],
+    y_label: str,
 ) -> Panel | None:
     """A number over the epochs: seeds as thin lines, their mean as a thick one; None if none."""
     found = {row.label: _lines(row, pick) for row in rows}
@@ -122,11 +146,12 @@ def _over_epochs(
     last = max(run[-1][0] for run in runs)
     panel = Panel(title, (1, max(last, 2)), limits(later), "epoch", y_label, hover="epoch")
     panel.marks += [
-        Line(thinned(run), row.loss, "seed") for row in rows for run in found[row.label]
+        Line(thinned(run), ink_of(results, row), "seed") for row in rows for run in found[row.label]
     ]
     for row in rows:
         if mean := _mean(found[row.label]):
-            panel.marks.append(Line(thinned(mean), row.loss, dash=dash(rows, row), name=row.title))
+            ink, dash = ink_of(results, row), dash_of(results, row)
+            panel.marks.append(Line(thinned(mean), ink, dash=dash, name=row.title))
     return panel
 
 
@@ -148,26 +173,27 @@ def _mean(runs: list[list[Point]]) -> list[Point]:
     return [(x, float(np.mean([table[x] for table in tables]))) for x in shared]
 
 
-def _learning_curves(rows: Sequence[Row], metric: Metric) -> Panel | None:
+def _learning_curves(results: Results, size: int, metric: Metric) -> Panel | None:
     return _over_epochs(
         f"{metric.title} on the validation set over the epochs, {metric.direction}",
-        rows,
+        results,
+        results.at(size),
         lambda line: line["validation"].get(metric.name),
         f"{metric.title}, {metric.direction}",
     )
 
 
-def _penalty(rows: Sequence[Row]) -> Panel | None:
+def _penalty(results: Results, size: int) -> Panel | None:
     def rho(line: Json) -> float | None:
         value: float | None = line.get("rho")
         return value
 
     moving = [
         row
-        for row in rows
+        for row in results.at(size)
         if any(len({y for _, y in run if math.isfinite(y)}) > 1 for run in _lines(row, rho))
     ]
-    return _over_epochs("rho over the epochs", moving, rho, "rho")
+    return _over_epochs("rho over the epochs", results, moving, rho, "rho")
 
 
 def _by_size(results: Results, metric: Metric) -> Panel | None:
@@ -190,12 +216,12 @@ def _by_size(results: Results, metric: Metric) -> Panel | None:
             low, high = mean - spread, mean + spread
             reached += [low, high]
             words = f"{metric.text(mean)} ± {metric.text(spread)}"
-            marks.append(Whisker(points[-1][0], low, high, row.loss))
-            marks.append(Dot(points[-1], row.loss, f"{row.title}, {row.train_size}: {words}"))
+            ink = ink_of(results, row)
+            marks.append(Whisker(points[-1][0], low, high, ink))
+            marks.append(Dot(points[-1], ink, f"{row.title}, {row.train_size}: {words}"))
         if points:
-            first = rows[0]
-            same = results.at(first.train_size)
-            marks.append(Line(points, first.loss, dash=dash(same, first), name=first.title))
+            dash = dash_of(results, rows[0])
+            marks.append(Line(points, ink, dash=dash, name=rows[0].title))
     if not marks:
         return None
     return Panel(
@@ -210,28 +236,8 @@ def _by_size(results: Results, metric: Metric) -> Panel | None:
     )
 
 
-def _seeds(rows: Sequence[Row], metric: Metric) -> Panel:
-    marks: list[Mark] = []
-    reached = []
-    for place, row in enumerate(rows):
-        values = list(row.values(metric.name).values())
-        reached += values
-        marks += [Dot((value, place), row.loss) for value in values]
-        if values:
-            mean, _ = mean_and_spread(values)
-            marks.append(Line([(mean, place - 0.3), (mean, place + 0.3)], row.loss))
-    return Panel(
-        f"{metric.title} on the test set, by loss, {metric.direction}",
-        limits(reached),
-        (len(rows) - 0.5, -0.5),
-        metric.direction,
-        y_names=[row.title for row in rows],
-        marks=marks,
-    )
-
-
-def _reliability(row: Row, known: list[dict[str, Array]]) -> Panel:
-    """Accuracy against confidence in 15 bins, with how many examples each holds."""
+def _reliability(row: Row, ink: str, known: list[dict[str, Array]]) -> Panel:
+    """Accuracy against confidence in 15 bins; a dot's area is the share of examples in its bin."""
     confidence = np.concatenate([scores["confidence"] for scores in known]).astype(float)
     correct = np.concatenate([s["prediction"] == s["target"] for s in known])
     bins = np.minimum(np.ceil(confidence * _BINS).astype(int) - 1, _BINS - 1).clip(0)
@@ -243,23 +249,24 @@ def _reliability(row: Row, known: list[dict[str, Array]]) -> Panel:
         share, inside = counts[k] / counts.sum(), bins == k
         x, y = float(confidence[inside].mean()), float(correct[inside].mean())
         points.append((x, y))
-        text = f"{counts[k]} examples ({share:.1%})"
+        examples = count(int(counts[k]), "example")
+        text = f"{examples} ({share:.1%})"
         bars.append(Bar((k / _BINS, 0.0), ((k + 1) / _BINS, float(share)), "shade", text))
-        text = f"confidence {x:.3f}, accuracy {y:.3f}, {counts[k]} examples"
-        dots.append(Dot((x, y), row.loss, text))
+        text = f"confidence {x:.3f}, accuracy {y:.3f}, {examples}"
+        dots.append(Dot((x, y), ink, text, _SMALLEST + _LARGEST * math.sqrt(share)))
     guide = Line([(0.0, 0.0), (1.0, 1.0)], "muted", "guide", dash=2)
     return Panel(
-        f"{row.title}: accuracy against confidence; shaded, the share of examples",
+        f"{row.title}: accuracy against confidence; the larger a dot, the more examples",
         (0, 1),
         (0, 1),
         "confidence",
         "accuracy",
         small=True,
-        marks=[*bars, guide, *dots, Line(points, row.loss)],
+        marks=[*bars, guide, Line(points, ink, "bound"), *dots],
     )
 
 
-def _margins(row: Row, known: list[dict[str, Array]]) -> Panel:
+def _margins(row: Row, ink: str, known: list[dict[str, Array]]) -> Panel:
     """The share of test examples with a margin up to gamma, under the theorem's bound."""
     logits = torch.from_numpy(np.concatenate([arrays["test_logits"] for arrays in known]))
     targets = torch.from_numpy(np.concatenate([arrays["test_targets"] for arrays in known]))
@@ -274,7 +281,7 @@ def _margins(row: Row, known: list[dict[str, Array]]) -> Panel:
         "margin gamma",
         "share",
         small=True,
-        marks=[Line(list(zip(gammas.tolist(), share.tolist(), strict=True)), row.loss)],
+        marks=[Line(list(zip(gammas.tolist(), share.tolist(), strict=True)), ink)],
     )
     alpha = row.argument("alpha")
     # The theorem is for alpha above 0; below, there is no bound to draw.

@@ -142,7 +142,7 @@ class Lead(NamedTuple):
     """The leader against a rival.
 
     Attributes:
-        leader: the loss with the best mean.
+        leader: the loss with the better mean.
         rival: the other loss.
         metric: which one.
         seeds: the difference, in the direction of better, with its interval over seeds.
@@ -178,17 +178,35 @@ class Verdict(NamedTuple):
         leader: the loss with the best mean.
         leads: over each other candidate, from the runner-up to the last.
         learned: whether the leader does better than guessing.
+        below: the leads of the others over each other.
     """
 
     metric: Metric
     leader: Row
     leads: tuple[Lead, ...]
     learned: bool
+    below: tuple[Lead, ...] = ()
 
     @property
     def comparisons(self) -> int:
         """How many pairs of candidates there are: the family of Holm's correction."""
         return math.comb(len(self.leads) + 1, 2)
+
+    def corrected(self, lead: Lead) -> Interval:
+        """A lead with an interval that has zero inside unless Holm's correction calls it clear.
+
+        Its level is Bonferroni's, 0.05 over the number of comparisons; a clear lead has the step of
+        Holm's procedure that made it so. No interval where there is no verdict.
+        """
+        seeds = lead.seeds
+        if not self.learned or seeds.pairs < FEWEST or math.isnan(seeds.p):
+            return Interval(seeds.mean, math.nan, math.nan, seeds.pairs)
+        from scipy.special import stdtrit
+
+        step = seeds.p / lead.p if lead.clear and lead.p > 0 else 1 / self.comparisons
+        quantiles = [float(stdtrit(seeds.pairs - 1, 1 - (1 - LEVEL) * k / 2)) for k in (1, step)]
+        half = (seeds.high - seeds.mean) * quantiles[1] / quantiles[0]
+        return Interval(seeds.mean, seeds.mean - half, seeds.mean + half, seeds.pairs, lead.p)
 
     @property
     def beaten(self) -> list[Lead]:
@@ -246,15 +264,17 @@ def verdict(rows: Sequence[Row], metric: Metric) -> Verdict | None:
     )
     if not ranked:
         return None
-    pairs = list(itertools.combinations(ranked, 2))  # the leader's come first
+    pairs = list(itertools.combinations(ranked, 2))
     seeds = [advantage(better, other, metric) for better, other in pairs]
     adjusted = holm([interval.p for interval in seeds])
-    leader = ranked[0]
-    leads = tuple(
-        Lead(leader, rival, metric, interval, p)
-        for rival, interval, p in zip(ranked[1:], seeds, adjusted, strict=False)
+    every = [
+        Lead(better, other, metric, interval, p)
+        for (better, other), interval, p in zip(pairs, seeds, adjusted, strict=True)
+    ]
+    leader, others = ranked[0], len(ranked) - 1  # the leader's pairs come first
+    return Verdict(
+        metric, leader, tuple(every[:others]), has_learned(leader), tuple(every[others:])
     )
-    return Verdict(metric, leader, leads, has_learned(leader))
 
 
 def advantage(ours: Row, theirs: Row, metric: Metric) -> Interval:

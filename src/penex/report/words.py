@@ -12,6 +12,7 @@ from penex.report.statistics import (
     FEWEST,
     Interval,
     Verdict,
+    has_learned,
     mean_and_spread,
     paired_difference,
     verdict,
@@ -140,24 +141,26 @@ def judged(found: Verdict, where: str = "") -> str:
     metric, nearest = found.metric, found.leads[0]
     lead = nearest.seeds
     first, second = found.leader.title, nearest.rival.title
-    start, by = _start(where, f"{metric.title}:"), metric.text(lead.mean)
+    title = metric.title if where else metric.title[0].upper() + metric.title[1:]
+    start, by = _start(where, f"{title}:"), metric.text(lead.mean)
     beaten = [one.rival.title for one in found.beaten]
     others = [one.rival.title for one in found.leads if not one.clear]
     if not found.learned:
-        return _start(where, "nothing has learned yet: train longer.")
+        nothing = "nothing has learned yet: train longer."
+        return _start(where, nothing) if where else nothing.capitalize()
     if found.clear:
-        every = f", and clear of {_listed(beaten[1:])}" if len(beaten) > 1 else ""
+        every = f", and clear of {listed(beaten[1:])}" if len(beaten) > 1 else ""
         said = f"{start} {first} is best, by {by} over {second} ({_range(lead, metric)}){every}."
         return said + _of_this_test_set(found)
     if beaten:
-        said = f"{start} {first} leads; clear of {_listed(beaten)}; not of {_listed(others)}."
+        said = f"{start} {first} leads; clear of {listed(beaten)}; not of {listed(others)}."
         return said + _of_this_test_set(found)
     ahead = f"{first} is ahead of {second} by {by}"
     if lead.mean == 0:
         return f"{start} {first} and {second} are level."
     if lead.pairs < FEWEST:
         seeds = "one seed" if lead.pairs == 1 else count(lead.pairs, "seed")
-        return f"{start} {ahead}, with {seeds}: that may be luck."
+        return f"{start} no clear winner. {ahead}, with {seeds}: that may be luck."
     if math.isnan(lead.low):
         return (
             f"{start} no clear winner. {ahead} with every seed, which is too few values to make an "
@@ -174,13 +177,13 @@ def judged(found: Verdict, where: str = "") -> str:
 def _of_this_test_set(found: Verdict) -> str:
     """A sentence on leads that the seeds make clear and the size of the test set does not."""
     open_ = [lead.rival.title for lead in found.beaten if lead.overall.low <= 0]
-    return f" Another test set may reverse its lead over {_listed(open_)}." if open_ else ""
+    return f" Another test set may reverse its lead over {listed(open_)}." if open_ else ""
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """Names in a row.
 
-    >>> _listed(["CE"]), _listed(["CE", "EX", "PENEX"])
+    >>> listed(["CE"]), listed(["CE", "EX", "PENEX"])
     ('CE', 'CE, EX and PENEX')
     """
     *others, last = names
@@ -193,14 +196,28 @@ def _against_ce(rows: list[Row], where: str) -> list[str]:
     ce = next((row for row in rows if row.loss == registry.BASELINE), None)
     if penex is None or ce is None:
         return []
-    parts = []
+    if not (has_learned(penex) or has_learned(ce)):
+        return []  # a difference between two that guess says nothing
+    parts, taken_back = [], []
     for name in ("accuracy", "cross_entropy", "ece"):
         metric = METRICS[name]
         change = paired_difference(penex.values(name), ce.values(name))
         if math.isnan(change.mean):
             return []
         parts.append(f"{metric.title} {with_interval(change, metric)}")
-    return [_start(where, f"{penex.title} minus {ce.title}:") + f" {', '.join(parts)}."]
+        if change.excludes_zero and not _is_clear(rows, metric, {penex.label, ce.label}):
+            taken_back.append(metric.title)
+    said = f"{_start(where, f'{penex.title} minus {ce.title}:')} {', '.join(parts)}."
+    if taken_back:
+        said += f" Among all comparisons of the table, {listed(taken_back)} may be luck (Holm)."
+    return [said]
+
+
+def _is_clear(rows: list[Row], metric: Metric, labels: set[str]) -> bool:
+    """Whether the lead of one of two losses over the other is beyond luck, by the whole table."""
+    found = verdict(rows, metric)
+    every = (*found.leads, *found.below) if found else ()
+    return any(one.clear for one in every if {one.leader.label, one.rival.label} == labels)
 
 
 def _diverged(row: Row, where: str) -> str:
@@ -210,7 +227,7 @@ def _diverged(row: Row, where: str) -> str:
 
 
 def _start(where: str, rest: str) -> str:
-    return f"{where}, {rest}" if where else rest[0].upper() + rest[1:]
+    return f"{where}, {rest}" if where else rest
 
 
 def _range(interval: Interval, metric: Metric) -> str:
@@ -228,9 +245,9 @@ def cell(row: Row, metric: Metric) -> str:
 
 
 def with_interval(change: Interval, metric: Metric) -> str:
-    """A difference in a metric, and its interval if there is one."""
+    """A difference in a metric, and its interval if there is one, of seeds enough to trust it."""
     if math.isnan(change.mean):
         return "–"
     low, high = metric.text(change.low, sign=True), metric.text(change.high, sign=True)
-    tail = "" if math.isnan(change.low) else f" [{low}, {high}]"
+    tail = "" if math.isnan(change.low) or change.pairs < FEWEST else f" [{low}, {high}]"
     return metric.text(change.mean, sign=True) + tail

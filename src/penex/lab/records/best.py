@@ -1,12 +1,13 @@
 """Which of several runs is used where a folder of them is named."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models.exported import CARD
-from penex.lab.records import LISTING, Record, home_of
+from penex.lab.records import LISTING, Json, Record, home_of
 from penex.lab.records.sealing import is_as_sealed
 
 _LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
@@ -31,19 +32,29 @@ def best_run(folder: Path) -> Choice:
 
     Of a task's folder those of its latest comparison count, if there was one.
     """
-    found = []
-    for place in _places(folder):
-        record = Record(place)
-        if record.is_done and record.has(CARD):
-            score = record.done()["validation"].get("cross_entropy")
-            found.append((float("inf") if score is None else score, str(place), record))
-    if not found:
+    records = [Record(place) for place in _places(folder)]
+    usable = [(one, one.done()) for one in records if one.is_done and one.has(CARD)]
+    record = best_of(usable)
+    if record is None:
         raise LabError(
             f"{folder} holds no completed run with its model: give the folder of a run, "
             "runs/TASK/LOSS/HASH/seed-N, of a loss or of a task."
         )
-    *_, record = min(found, key=lambda one: one[:2])
-    return Choice(record.folder, len(found), ":" in str(record.config().get("model")))
+    return Choice(record.folder, len(usable), ":" in str(record.config().get("model")))
+
+
+def best_of(runs: Iterable[tuple[Record, Json]]) -> Record | None:
+    """The run with the lowest validation cross-entropy; None of none.
+
+    Args:
+        runs: where each lies, and how it ended.
+    """
+    scores = [(done["validation"].get("cross_entropy"), one) for one, done in runs]
+    ranked = sorted(
+        ((float("inf") if score is None else score, str(one.folder), one) for score, one in scores),
+        key=lambda each: each[:2],
+    )
+    return ranked[0][2] if ranked else None
 
 
 def _places(folder: Path) -> list[Path]:

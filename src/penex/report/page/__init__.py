@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,16 @@ from penex import registry
 from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.metrics import METRICS, Metric
-from penex.report import leads, series, tables, ways
-from penex.report.drawing import Panel
+from penex.report import leads, series, standing, tables, ways
+from penex.report.drawing import Line, Panel, with_few_seeds
 from penex.report.page import blocks
-from penex.report.page.svg import colour, svg
+from penex.report.page.svg import key, svg
 from penex.report.plain import publishable
 from penex.report.results import Results, Row
 from penex.report.statistics import RULE, mean_and_spread
 from penex.report.words import caveats, findings, treatment
 
-NAME = "page.html"
+NAME, STUDIES = "page.html", "tuning.html"
 _HERE = Path(__file__).parent
 
 # Colours that are too dark for a dark page, and what stands for them there.
@@ -42,13 +43,23 @@ _ON_DARK = {
 def write(path: Path, results: Results, second: Results | None = None) -> Path:
     """Build the page of a comparison, or of two, and write it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, build(results, second))
+    files.write_text(path, build(results, second, path.parent))
     return path
 
 
-def build(results: Results, second: Results | None = None) -> str:
-    """The page as text; every figure and script is in it."""
-    return render("page.html", _context(results, second))
+def build(results: Results, second: Results | None = None, folder: Path | None = None) -> str:
+    """The page as text; every figure and script is in it.
+
+    Args:
+        results: a comparison.
+        second: another one beside it, or none.
+        folder: where the page will lie: only beside its records it has links to them.
+    """
+    both = [results]
+    if second is not None:
+        rows = [*results.rows, *second.rows]
+        both = [replace(one, beside=rows) for one in (results, second)]
+    return render("page.html", _context(both, folder))
 
 
 def render(template: str, context: dict[str, Any], folder: Path = _HERE) -> str:
@@ -75,16 +86,17 @@ def safe(text: str) -> str:
     return Markup(text)
 
 
-def _context(results: Results, second: Results | None) -> dict[str, Any]:
-    both = [results] if second is None else [results, second]
+def _context(both: list[Results], folder: Path | None) -> dict[str, Any]:
+    results, second = both[0], both[1] if len(both) > 1 else None
     reliability, margins = _predicted(both)
-    rows = [row for result in both for row in result.at(result.train_sizes[-1])]
-    unique = {row.label: row for row in rows}
-    several = len(both) > 1
+    several, seeds = len(both) > 1, max(result.seeds for result in both)
     columns = list(dict.fromkeys(metric for result in both for metric in result.metrics))
     context: dict[str, Any] = {
         "version": penex.__version__,
         "title": f"Which loss wins on {' and '.join(dict.fromkeys(r.task for r in both))}?",
+        "headline": " ".join(blocks.named(standing.headline(r), r, several) for r in both),
+        "figures": [figure for result in both for figure in _standing(result, several)],
+        "reading": " ".join(dict.fromkeys(standing.reading(result) for result in both)),
         "asked": " ".join(_asked(result) for result in both),
         "said": [
             (f"{result.folder.name}: {text}" if several else text)
@@ -93,6 +105,8 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         ],
         "caveats": list(dict.fromkeys(text for result in both for text in _caveats(result))),
         "rule": RULE,
+        "spread_words": ", mean ± standard deviation over seeds" if seeds > 1 else "",
+        "curve_words": _thin(seeds),
         "metrics": METRICS.values(),
         "columns": columns,
         "tables": [block for result in both for block in _tables(result, several, columns)],
@@ -113,15 +127,22 @@ def _context(results: Results, second: Results | None) -> dict[str, Any]:
         "reliability": reliability,
         "margins": margins,
         "rho": [
-            _figure(blocks.named(count(size, "training example"), result, several), panel)
+            _figure(
+                blocks.named(count(size, "training example"), result, several),
+                with_few_seeds(panel),
+            )
             for result in both
             for size, panel in series.of(result).rho.items()
         ],
+        "rho_legend": safe(_legend(both, _drawn(both))),
         "examples": blocks.examples(results) if second is None else None,
         "command": results.command if second is None else "",
         "setup": [block for result in both for block in blocks.setup(result, several)],
         "folder": ", ".join(result.folder.name for result in both),
-        "legend": safe(_legend(list(unique.values()))),
+        "legend": safe(_legend(both)),
+        "home": [block for result in both for block in blocks.at_work(result, several, folder)],
+        "before": blocks.before(results, folder) if second is None else [],
+        "studied": blocks.beside(results, folder, STUDIES),
     }
     context["sections"] = list(_sections(context))
     return context
@@ -131,8 +152,6 @@ def _sections(context: dict[str, Any]) -> Iterator[dict[str, str]]:
     yield {"id": "result", "title": "What came out"}
     yield {"id": "table", "title": "Table"}
     for name, title in (
-        ("leads", "Leads"),
-        ("ways", "Epochs and temperatures"),
         ("difference", "The two compared"),
         ("sizes", "How much data?"),
         ("curves", "Learning curves"),
@@ -141,10 +160,39 @@ def _sections(context: dict[str, Any]) -> Iterator[dict[str, str]]:
             yield {"id": name, "title": title}
     yield {"id": "calibration", "title": "Calibration"}
     yield {"id": "margins", "title": "Margins"}
-    for name, title in (("rho", "ρ over time"), ("examples", "Disagreements")):
+    for name, title in (
+        ("rho", "ρ over time"),
+        ("examples", "Disagreements"),
+        ("leads", "Leads"),
+        ("ways", "Epochs and temperatures"),
+    ):
         if context[name]:
             yield {"id": name, "title": title}
     yield {"id": "setup", "title": "How it was made"}
+    yield {"id": "home", "title": "Use it"}
+
+
+def _standing(results: Results, several: bool) -> Iterator[dict[str, Any]]:
+    """The picture of the headline: the metrics that it speaks of, at the largest size."""
+    size = results.train_sizes[-1]
+    where = f", {count(size, 'training example')}" if len(results.train_sizes) > 1 else ""
+    for name in standing.METRICS_FIRST:
+        title = blocks.named(f"Test {METRICS[name].title}{where}", results, several)
+        yield _figure(title, series.of(results).seeds[size, name])
+
+
+def _thin(seeds: int) -> str:
+    """What the thin lines are."""
+    if seeds == 1:
+        return "A line is the one seed of a loss."
+    most = " (those that end lowest, midway and highest)" if seeds > 3 else ""
+    return f"Thin lines are seeds{most}, thick lines the means over all of them."
+
+
+def _drawn(both: list[Results]) -> set[str]:
+    """The losses whose rho is drawn, by their titles."""
+    panels = [panel for result in both for panel in series.of(result).rho.values()]
+    return {mark.name for one in panels for mark in one.marks if isinstance(mark, Line)} - {""}
 
 
 def _asked(results: Results) -> str:
@@ -176,7 +224,7 @@ def _tables(results: Results, several: bool, columns: list[Metric]) -> Iterator[
                 {
                     "name": tables.name(row),
                     "place": place,
-                    "colour": colour(row.loss),
+                    "key": safe(_key(results, row)),
                     "cells": [
                         {
                             "text": tables.cell(row, metric),
@@ -238,7 +286,8 @@ def _figure(title: str, panel: Panel, **data: Any) -> dict[str, Any]:
 def _curves(results: Results, several: bool) -> Iterator[dict[str, Any]]:
     for (size, name), panel in series.of(results).curves.items():
         title = f"{METRICS[name].title}, {count(size, 'training example')}"
-        yield _figure(blocks.named(title, results, several), panel, metric=name, size=size)
+        shown = with_few_seeds(panel)
+        yield _figure(blocks.named(title, results, several), shown, metric=name, size=size)
 
 
 def _predicted(both: list[Results]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -254,13 +303,19 @@ def _predicted(both: list[Results]) -> tuple[list[dict[str, Any]], list[dict[str
     return reliability, margins
 
 
-def _legend(rows: list[Row]) -> str:
+def _key(results: Results, row: Row) -> str:
+    return key(series.ink_of(results, row), series.dash_of(results, row))
+
+
+def _legend(both: list[Results], only: set[str] | None = None) -> str:
+    """The colour and dashes of each loss, or of some by their titles."""
     from markupsafe import escape
 
+    keys = {row.title: _key(results, row) for results in both for row in results.rows}
     items = "".join(
-        f'<li><span class="swatch" style="background:{colour(row.loss)}"></span>'
-        f"{escape(row.title)}</li>"
-        for row in rows
+        f"<li>{line}{escape(title)}</li>"
+        for title, line in keys.items()
+        if only is None or title in only
     )
     return f'<ul class="legend" aria-label="Colours">{items}</ul>'
 

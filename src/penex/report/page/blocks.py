@@ -2,16 +2,21 @@
 
 import base64
 import io
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from penex.lab.data import arrays
 from penex.lab.ground.errors import LabError
 from penex.lab.ground.sentences import count, visible
+from penex.lab.records import OBJECTIVE, home_of
 from penex.lab.records.examples import NAME as EXAMPLES
-from penex.metrics import Metric
+from penex.metrics import METRICS, Metric
+from penex.report import home
 from penex.report.plain import place
 from penex.report.results import Results
 from penex.report.statistics import paired_difference
@@ -97,6 +102,43 @@ def _examples(results: Results, kept: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def at_work(results: Results, several: bool, folder: Path | None) -> Iterator[dict[str, Any]]:
+    """How to use the best run of a comparison, if its model is there."""
+    run = home.best(results.records())
+    if run is None:
+        return
+    where = home_of(results.folder)
+    row = next(row for row in results.rows if run in row.records.values())
+    entropy = METRICS[OBJECTIVE].text(run.done["validation"][OBJECTIVE])
+    words = f"The run with the lowest validation cross-entropy, {entropy}, is {row.title} with seed"
+    words = named(f"{words} {run.config['seed']}.", results, several)
+    if not home.is_named(run.record.folder):
+        words += f" In the folder of the records, {results.folder.name}:"
+    link = _link(run.record.folder, folder) if _is_beside(results, folder) else ""
+    yield {"words": words, "link": link, **home.at_work(run, where)._asdict()}
+
+
+def before(results: Results, folder: Path | None) -> list[dict[str, str]]:
+    """The other comparisons of the task; with links, if this page lies beside its records."""
+    beside_it = _is_beside(results, folder)
+    found = [one._asdict() for one in home.before(results)]
+    return [{**one, "page": quote(one["page"]) if beside_it else ""} for one in found]
+
+
+def beside(results: Results, folder: Path | None, name: str) -> str:
+    """The name of another page in the same folder, if it is there."""
+    found = _is_beside(results, folder) and (results.folder / name).is_file()
+    return name if found else ""
+
+
+def _is_beside(results: Results, folder: Path | None) -> bool:
+    return folder is not None and folder.resolve() == results.folder.resolve()
+
+
+def _link(target: Path, folder: Path | None) -> str:
+    return quote(os.path.relpath(target.resolve(), (folder or Path()).resolve())) + "/"
+
+
 def png(image: np.ndarray[Any, Any]) -> str:
     """An image of bytes, (C, H, W), as an address that holds all of it."""
     from PIL import Image
@@ -118,7 +160,8 @@ def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
     data = dict(data) if isinstance(data, dict) else {}
     data.pop("notes", None)  # they stand among the caveats
     if "labels_changed" in data:  # every seed and size has its own
-        which = f"labels changed with seed {config['seed']} and {config['train_size']} examples"
+        which = f"labels changed with seed {config['seed']} and "
+        which += count(config["train_size"], "example")
         data[which] = data.pop("labels_changed")
     recipe = {k: v for k, v in config["recipe"].items() if v not in (None, 0, 0.0, False)}
     treatment = {k: config.get(k) for k in ("label_noise", "class_weights") if config.get(k)}

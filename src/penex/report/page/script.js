@@ -22,6 +22,21 @@
     });
   });
 
+  // Tables that are wider than the screen say so.
+  function hint() {
+    document.querySelectorAll(".scroll").forEach(function (box) {
+      box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 1;
+    });
+  }
+  document.querySelectorAll(".scroll").forEach(function (box) {
+    const words = document.createElement("p");
+    words.className = "hint";
+    words.textContent = "This table is wider than the screen: it scrolls sideways →";
+    box.before(words);
+  });
+  hint();
+  window.addEventListener("resize", hint);
+
   // Switches: of the figures that differ in a metric or a size, one is shown.
   const chosen = {};
   const figures = document.querySelectorAll(".switched");

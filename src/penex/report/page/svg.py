@@ -5,13 +5,16 @@ import hashlib
 import html
 import json
 import math
+import textwrap
 from collections.abc import Sequence
 
 from penex import registry
-from penex.report.drawing import PLAIN, Bar, Dot, Line, Mark, Panel, Point, Whisker
+from penex.report.drawing import PLAIN, Bar, Dot, Line, Mark, Panel, Point, Whisker, untoned
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 10.0, 34.0
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
+_ROW, _LETTER = 34.0, 6.6  # the height of a row, and the width of a letter
+_LONGEST = 19  # letters of a row's name in a line: the rest goes below
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -61,10 +64,26 @@ def colour(ink: str) -> str:
 
     >>> colour("penex"), colour("shade"), colour("someone:Else")
     ('var(--loss-penex)', 'var(--shade)', '#C77B3B')
+    >>> colour("penex~1")
+    'color-mix(in srgb, var(--loss-penex) 60%, var(--ink))'
     """
-    if ink in registry.LOSSES:
-        return f"var(--loss-{ink.replace('_', '-')})"
-    return f"var(--{ink})" if ink in PLAIN else registry.colour(ink)
+    name, share = untoned(ink)
+    if share < 1:
+        return f"color-mix(in srgb, {colour(name)} {share:.0%}, var(--ink))"
+    if name in PLAIN:
+        return f"var(--{name})"
+    loss = name.partition(":")[0]
+    known = loss in registry.LOSSES
+    return f"var(--loss-{loss.replace('_', '-')})" if known else registry.colour(name)
+
+
+def key(ink: str, dash: int) -> str:
+    """A short line, for legends and tables: the colour and the dashes of a loss."""
+    dashes = f' stroke-dasharray="{_DASHES[dash]}"' if dash else ""
+    return (
+        '<svg class="key" viewBox="0 0 26 10" aria-hidden="true">'
+        f'<path style="stroke:{colour(ink)}"{dashes} d="M1 5H25"/></svg>'
+    )
 
 
 def svg(panel: Panel) -> str:
@@ -78,11 +97,16 @@ class _Canvas:
     def __init__(self, panel: Panel) -> None:
         self.panel = panel
         self.width, self.height = (260.0, 240.0) if panel.small else (420.0, 260.0)
-        self.right, self.bottom = self.width - _RIGHT, self.height - _BOTTOM
-        self.y_ticks = nice_ticks(*panel.y)
-        # Long numbers need more room beside the axis.
-        longest = max(len(text) for text in tick_labels(self.y_ticks))
-        self.left = max(_LEFT, 26.0 + 6.5 * longest)
+        self.y_ticks = () if panel.y_names else nice_ticks(*panel.y)
+        # Long numbers and names need more room beside the axis.
+        longest = max((len(text) for text in tick_labels(self.y_ticks)), default=0)
+        self.left, self.right = max(_LEFT, 26.0 + 6.5 * longest), self.width - _RIGHT
+        if panel.y_names:
+            self.height = _ROW * len(panel.y_names) + _TOP + _BOTTOM
+            lines = [line for name in panel.y_names for line in _in_lines(name)]
+            self.left = 12.0 + _LETTER * max(map(len, lines))
+            self.right -= _LETTER * max((len(note) for note in panel.y_notes), default=0)
+        self.bottom = self.height - _BOTTOM
 
     def place(self, point: Point) -> Point:
         """Where a point of the data lies in the drawing."""
@@ -101,18 +125,26 @@ class _Canvas:
         """The whole drawing."""
         panel = self.panel
         area = (
-            f'<rect x="{self.left}" y="{_TOP - 4}" width="{self.right - self.left}" '
-            f'height="{self.bottom - _TOP + 8}"/>'
+            f'<rect x="{self.left:g}" y="{_TOP:g}" width="{self.right - self.left:g}" '
+            f'height="{self.bottom - _TOP:g}"/>'
         )
-        marks = "".join(self.mark(mark) for mark in panel.marks)
+        # Lines end at the axes; a dot on an axis is whole.
+        lines = [mark for mark in panel.marks if not isinstance(mark, Dot)]
+        dots = [mark for mark in panel.marks if isinstance(mark, Dot) and self.holds(mark.point)]
+        marks, above = ("".join(map(self.mark, some)) for some in (lines, dots))
         # A name by what it clips: a page must be the same whatever this process drew before.
         clip = f"clip-{hashlib.sha256((area + panel.title + marks).encode()).hexdigest()[:12]}"
         return (
             f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
             f'aria-label="{html.escape(panel.title)}"{self.hover()}>'
             f'<clipPath id="{clip}">{area}</clipPath>{self.axes()}'
-            f'<g clip-path="url(#{clip})">{marks}</g></svg>'
+            f'<g clip-path="url(#{clip})">{marks}</g>{above}</svg>'
         )
+
+    def holds(self, point: Point) -> bool:
+        """Whether a point lies within the axes."""
+        edges = zip(point, (self.panel.x, self.panel.y), strict=True)
+        return all(min(ends) <= value <= max(ends) for value, ends in edges)
 
     def hover(self) -> str:
         """The values of the named lines and where the axes lie, for the page's script."""
@@ -164,7 +196,7 @@ class _Canvas:
     def _(self, mark: Dot) -> str:
         x, y = self.place(mark.point)
         return (
-            f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3" '
+            f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{mark.size:.3g}" '
             f'style="fill:{colour(mark.ink)}">{_title(mark.text)}</circle>'
         )
 
@@ -201,6 +233,7 @@ class _Canvas:
             x, _ = self.place((value, panel.y[0]))
             parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>')
             parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{text}</text>')
+        parts += [self.row(k, name) for k, name in enumerate(panel.y_names)]
         for value, text in zip(self.y_ticks, tick_labels(self.y_ticks), strict=True):
             _, y = self.place((panel.x[0], value))
             parts.append(f'<path class="grid" d="M{self.left} {y:.1f}H{right}"/>')
@@ -219,6 +252,31 @@ class _Canvas:
             f'text-anchor="middle">{html.escape(panel.y_label)}</text>'
         )
         return "".join(parts)
+
+    def row(self, place: int, name: str) -> str:
+        """The words at both ends of a row, and the thread between them."""
+        _, y = self.place((self.panel.x[0], place))
+        lines = _in_lines(name)
+        first = y + 4 - 6.5 * (len(lines) - 1)
+        names = "".join(
+            f'<text x="{self.left - 7:.1f}" y="{first + 13 * k:.1f}" text-anchor="end">'
+            f"{html.escape(line)}</text>"
+            for k, line in enumerate(lines)
+        )
+        note = self.panel.y_notes[place] if self.panel.y_notes else ""
+        return (
+            f'<path class="grid" d="M{self.left} {y:.1f}H{self.right}"/>{names}'
+            f'<text x="{self.width - 8:g}" y="{y + 4:.1f}" text-anchor="end">'
+            f"{html.escape(note)}</text>"
+        )
+
+
+def _in_lines(name: str) -> list[str]:
+    """A name in two lines, if it is too long for one."""
+    first, *rest = textwrap.wrap(name, _LONGEST, break_on_hyphens=False) or [""]
+    second = " ".join(rest)
+    second = second if len(second) <= _LONGEST else f"{second[: _LONGEST - 1]}…"
+    return [first, second] if second else [first]
 
 
 def _title(text: str) -> str:
