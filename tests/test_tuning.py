@@ -34,6 +34,7 @@ from penex.lab.tuning.values import tuned
 from penex.paper.printed import authors_of
 from penex.registry import FIVE, Parameter
 from penex.report import studies
+from penex.report.page import tuning as tuning_page
 
 optuna = pytest.importorskip("optuna")
 
@@ -116,7 +117,7 @@ def test_a_trial_that_diverges_fails_with_its_reason(tmp_path: Path) -> None:
     assert all(trial.value is None for trial in failed)
     stand = progress(study, "ex", 6)
     assert (stand.failed, stand.finished) == (len(failed), 6)
-    page = studies.build("digits", [studies.load(study, "ex", tmp_path)], "penex tune")
+    page = tuning_page.build("digits", [studies.load(study, "ex", tmp_path)], "penex tune")
     assert "Failed trials" in page
     assert failed[0].user_attrs["reason"] in page
     value = failed[0].params["alpha"]
@@ -568,13 +569,13 @@ def test_the_studies_of_a_page_may_be_made_in_different_ways(tmp_path: Path) -> 
 def test_records_that_are_elsewhere_are_said(tmp_path: Path) -> None:
     study = carried_out(small("penex"), tmp_path)["penex"]
     words = "The curves of the best and the worst trial are not drawn"
-    here = studies.build("digits", [studies.load(study, "penex", tmp_path)], "")
-    there = studies.build("digits", [studies.load(study, "penex", tmp_path / "other")], "")
+    here = tuning_page.build("digits", [studies.load(study, "penex", tmp_path)], "")
+    there = tuning_page.build("digits", [studies.load(study, "penex", tmp_path / "other")], "")
     assert words not in here
     assert words in there
     best = min(study.trials, key=lambda trial: trial.value or 0.0)
     (tmp_path / best.user_attrs["record"] / "metrics.jsonl").write_text("{}\n")
-    assert words in studies.build("digits", [studies.load(study, "penex", tmp_path)], "")
+    assert words in tuning_page.build("digits", [studies.load(study, "penex", tmp_path)], "")
 
 
 @pytest.mark.parametrize("harm", ["unknown entry", "lost line"])

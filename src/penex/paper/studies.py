@@ -25,6 +25,7 @@ from penex.paper.plan import TUNABLE
 from penex.paper.printed import authors_of
 from penex.report import studies
 from penex.report.all import pages
+from penex.report.page.tuning import write as write_page
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def tune(what: Tuning, way: Way) -> bool:
         }
     try:
         written = (
-            f"Page: {studies.write(pages(out / task), task, list(results.values()), way.command)}."
+            f"Page: {write_page(pages(out / task), task, list(results.values()), way.command)}."
         )
     except ModuleNotFoundError as error:
         written = f"The page needs {error.name}: {install('lab')}."

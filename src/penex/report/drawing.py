@@ -147,7 +147,7 @@ def most(values: Sequence[float], *, higher: bool = False) -> Point:
 
 
 def with_few_seeds(panel: Panel) -> Panel:
-    """A panel with three thin lines for each ink at most: those that end lowest, midway, highest."""
+    """A panel with at most three thin lines for each ink: they end lowest, midway and highest."""
     of_ink: dict[str, list[Line]] = {}
     for mark in panel.marks:
         if isinstance(mark, Line) and mark.kind == "seed":

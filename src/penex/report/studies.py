@@ -2,21 +2,17 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import penex
 from penex import registry
-from penex.lab.ground import files
 from penex.lab.ground.sentences import count
 from penex.lab.records import ATTRIBUTE, OBJECTIVE, Json, Record
-from penex.metrics import METRICS, Metric
-from penex.report.page import render, safe
-from penex.report.page import study as charts
+from penex.metrics import METRICS
+from penex.report.drawing import toned
 
-NAME = "tuning.html"
 # What is as good as the best: about what seeds make of it, and for the objective also more.
 CLOSE = (("accuracy", 0.01), ("cross_entropy", 0.01), ("cross_entropy", 0.05))
 
@@ -61,6 +57,7 @@ class Study:
         identity: what the study was made with.
         trials: in order.
         authors: the values of those who published the task, if there are such.
+        variant: which of the studies of its loss that are shown together it is.
     """
 
     loss: str
@@ -69,6 +66,18 @@ class Study:
     identity: Json
     trials: list[Trial] = field(default_factory=list)
     authors: Mapping[str, float] = field(default_factory=dict)
+    variant: int = 0
+
+    @property
+    def base(self) -> str:
+        """The name of the loss, without what was held."""
+        name = self.loss.partition(":")[0]
+        return name if name in registry.LOSSES else self.loss
+
+    @property
+    def ink(self) -> str:
+        """Its colour on the page."""
+        return toned(self.base, self.variant)
 
     @property
     def title(self) -> str:
@@ -178,92 +187,3 @@ def sentence(study: Study) -> str:
     if shares:
         said += f" Of the range, {', '.join(shares[:-1])} and {shares[-1]}."
     return said
-
-
-def write(folder: Path, task: str, studies: list[Study], command: str) -> Path:
-    """Build the page of some studies and write it."""
-    path = folder / NAME
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, build(task, studies, command))
-    return path
-
-
-def build(task: str, studies: list[Study], command: str) -> str:
-    """The page as text; every figure is in it."""
-    ways = {_way(study) for study in studies}
-    way = min(ways) if len(ways) == 1 else "each study in its own way"
-    return render(
-        "study.html",
-        {
-            "version": penex.__version__,
-            "title": f"Tuning on {task}",
-            "asked": (
-                f"Optuna's TPE, {way}. A trial is judged by the cross-entropy of the validation "
-                "set after its last epoch."
-            ),
-            "said": [sentence(study) for study in studies],
-            "sensitivity": list(_sensitivity(studies)),
-            "studies": [_block(study, several=len(ways) > 1) for study in studies],
-            "alike": len(ways) == 1,
-            "metrics": METRICS.values(),
-            "command": command,
-        },
-    )
-
-
-def _sensitivity(studies: list[Study]) -> Iterator[dict[str, str]]:
-    for name, close in CLOSE:
-        drawing = charts.sensitivity(studies, METRICS[name], close)
-        if drawing:
-            title = f"{METRICS[name].title} within {close} of the best"
-            yield {"title": title, "svg": safe(drawing)}
-
-
-def _way(study: Study) -> str:
-    """How a study was made, in words."""
-    known, run = study.identity, study.identity["run"]
-    return (
-        f"seed {known['seed']}, in batches of {known['batch']}; each trial trains "
-        f"{count(run['recipe']['epochs'], 'epoch')} on {count(run['train_size'], 'example')}"
-    )
-
-
-def _block(study: Study, *, several: bool) -> dict[str, Any]:
-    best = study.best
-    return {
-        "way": f"Made with {_way(study)}." if several else "",
-        "id": study.loss,
-        "title": study.title,
-        "parameters": list(study.search),
-        "history": safe(charts.history(study)),
-        "against": list(_against(study)),
-        "curves": safe(charts.curves(study)),
-        "failed": [
-            {"number": t.number, "values": _values(t), "reason": t.reason} for t in study.failed
-        ],
-        "trials": [
-            {
-                "number": trial.number,
-                "values": [f"{trial.params.get(name, math.nan):.5g}" for name in study.search],
-                "metrics": [_number(trial.validation.get(name), m) for name, m in METRICS.items()],
-                "state": "best" if trial is best else trial.state,
-            }
-            for trial in study.trials
-        ],
-    }
-
-
-def _against(study: Study) -> Iterator[dict[str, str]]:
-    for name in study.search:
-        for metric in (m for m in METRICS.values() if m.drawn):
-            drawing = charts.against(study, name, metric)
-            if drawing:
-                yield {"title": f"{metric.title} over {name}", "svg": safe(drawing)}
-
-
-def _values(trial: Trial) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in trial.params.items())
-
-
-def _number(value: float | None, metric: Metric) -> str:
-    return "–" if value is None else metric.text(value)

@@ -42,8 +42,8 @@ def history(study: "Study") -> str:
         best = min(best, trial.value)
         line.append((float(trial.number), best))
     panel.marks += [
-        Line(line, study.loss),
-        *(Dot((t.number, _inside(t.value, y)), study.loss, _words(t)) for t in done),
+        Line(line, study.ink),
+        *(Dot((t.number, _inside(t.value, y)), study.ink, _words(t)) for t in done),
         *(Dot((t.number, y[1]), "", f"trial {t.number} failed: {t.reason}") for t in study.failed),
     ]
     return svg(panel)
@@ -69,10 +69,10 @@ def against(study: "Study", name: str, metric: Metric) -> str:
         f"log10 of {name}" if of is math.log10 else name,
         f"{metric.title}, {metric.direction}",
     )
-    panel.marks += [Dot((x, _inside(v, y)), study.loss, _words(t)) for x, v, t in points]
+    panel.marks += [Dot((x, _inside(v, y)), study.ink, _words(t)) for x, v, t in points]
     if study.best is not None:
         x = of(study.best.params[name])
-        panel.marks.append(Line([(x, y[0]), (x, y[1])], study.loss, dash=1))
+        panel.marks.append(Line([(x, y[0]), (x, y[1])], study.ink, dash=1))
     return svg(panel)
 
 
@@ -104,15 +104,15 @@ def curves(study: "Study") -> str:
         "epoch",
         "cross-entropy",
     )
-    panel.marks += [Line(line, study.loss, dash=word != "best") for word, line in lines.items()]
+    panel.marks += [Line(line, study.ink, dash=word != "best") for word, line in lines.items()]
     return svg(panel)
 
 
 def sensitivity(studies: Sequence["Study"], metric: Metric, close: float) -> str:
-    """The share of each range that does as well as its best, as bars; "" if there is none."""
+    """The share of each range that does as well as its best, as bars; "" for fewer than two."""
     found = [(study, study.share_close(metric.name, close)) for study in studies]
     shares = [(study, share) for study, share in found if share is not None]
-    if not shares:
+    if len(shares) < 2:  # one bar has nothing to be compared with; a sentence says its height
         return ""
     panel = Panel(
         f"Share of the search range within {close} of the best validation {metric.title}: "
@@ -124,7 +124,7 @@ def sensitivity(studies: Sequence["Study"], metric: Metric, close: float) -> str
         x_names=[study.title for study, _ in shares],
     )
     panel.marks += [
-        Bar((k - 0.35, 0), (k + 0.35, share), study.loss, f"{study.title}: {share:.0%}")
+        Bar((k - 0.35, 0), (k + 0.35, share), study.ink, f"{study.title}: {share:.0%}")
         for k, (study, share) in enumerate(shares)
     ]
     return svg(panel)

@@ -13,7 +13,7 @@ from penex.report.drawing import PLAIN, Bar, Dot, Line, Mark, Panel, Point, Whis
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 10.0, 34.0
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
-_ROW, _LETTER = 34.0, 6.6  # the height of a row, and the width of a letter
+_ROW, _LETTER = 34.0, 7.2  # the height of a row, and the width of a letter
 _LONGEST = 19  # letters of a row's name in a line: the rest goes below
 
 
@@ -102,10 +102,14 @@ class _Canvas:
         longest = max((len(text) for text in tick_labels(self.y_ticks)), default=0)
         self.left, self.right = max(_LEFT, 26.0 + 6.5 * longest), self.width - _RIGHT
         if panel.y_names:
-            self.height = _ROW * len(panel.y_names) + _TOP + _BOTTOM
+            self.width, self.height = 400.0, _ROW * len(panel.y_names) + _TOP + _BOTTOM
             lines = [line for name in panel.y_names for line in _in_lines(name)]
             self.left = 12.0 + _LETTER * max(map(len, lines))
-            self.right -= _LETTER * max((len(note) for note in panel.y_notes), default=0)
+            self.right = (
+                self.width
+                - _RIGHT
+                - _LETTER * max((len(note) for note in panel.y_notes), default=0)
+            )
         self.bottom = self.height - _BOTTOM
 
     def place(self, point: Point) -> Point:
@@ -135,7 +139,8 @@ class _Canvas:
         # A name by what it clips: a page must be the same whatever this process drew before.
         clip = f"clip-{hashlib.sha256((area + panel.title + marks).encode()).hexdigest()[:12]}"
         return (
-            f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
+            f'<svg class="chart{" rows" if panel.y_names else ""}" role="img" '
+            f'viewBox="0 0 {self.width:g} {self.height:g}" '
             f'aria-label="{html.escape(panel.title)}"{self.hover()}>'
             f'<clipPath id="{clip}">{area}</clipPath>{self.axes()}'
             f'<g clip-path="url(#{clip})">{marks}</g>{above}</svg>'
@@ -228,7 +233,8 @@ class _Canvas:
                     f'<text x="{x:.1f}" y="{bottom + 14 + 13 * line}" text-anchor="middle">'
                     f"{html.escape(word)}</text>"
                 )
-        x_ticks = () if panel.x_names else panel.x_ticks or nice_ticks(*panel.x)
+        few = 3 if panel.y_names else 5  # names leave little room
+        x_ticks = () if panel.x_names else panel.x_ticks or nice_ticks(*panel.x, few)
         for value, text in zip(x_ticks, tick_labels(x_ticks), strict=True):
             x, _ = self.place((value, panel.y[0]))
             parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>')
