@@ -82,7 +82,7 @@ def test_what_is_no_loss_is_grey() -> None:
 
 def test_the_legend_of_a_page_has_the_colour_of_a_users_loss() -> None:
     text = page.build(made(row(OWN, [0.9, 0.8]), row("ce", [0.8, 0.7])))
-    assert text.count(f"background:{registry.colour(OWN)}") >= 1
+    assert text.count(f"stroke:{registry.colour(OWN)}") >= 1
 
 
 def test_reports_know_no_loss_by_its_name() -> None:

@@ -1,7 +1,5 @@
 """penex compare and penex train."""
 
-import contextlib
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -163,8 +161,7 @@ def _tuned(
 
 def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
     """Write tables, figures and the page beside the records; then print."""
-    from penex.lab.records.best import best_run
-    from penex.report import results, terminal
+    from penex.report import home, results, terminal
     from penex.report.all import write_all
 
     found = results.load(folder, listing)
@@ -174,7 +171,7 @@ def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
         f"\n{seconds:.0f} s. In {folder}: {', '.join(path.name for path in written)}, and a record "
         "of every run."
     )
-    with contextlib.suppress(LabError):  # every run may have diverged
-        choice = best_run(folder)
-        words = ["penex", "predict", str(choice.folder), *["--own-code"][: choice.own_code]]
-        print(f"The best by validation cross-entropy, at work: {shlex.join(words)} FILES")
+    best = home.best(found.records())
+    if best is not None:  # every run may have diverged
+        command = home.at_work(best, folder, shown=False).predict
+        print(f"The best run by validation cross-entropy, at work: {command}")

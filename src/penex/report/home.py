@@ -63,12 +63,12 @@ def at_work(run: Finished, home: Path, *, shown: bool = True) -> AtWork:
             as seen from its task's folder.
     """
     folder = _within(run.record.folder, home) if shown else str(run.record.folder)
-    own = ["--own-code"] if ":" in str(run.config.get("model")) else []
+    own = " --own-code" if ":" in str(run.config.get("model")) else ""
     onnx = f"{Path(os.path.normpath(home)).name or 'model'}.onnx"
     return AtWork(
         folder,
-        shlex.join(["penex", "predict", folder, *own]) + " FILES",
-        shlex.join(["penex", "export", folder, "--onnx", onnx, *own]),
+        f"penex predict {shlex.quote(folder)}{own} FILES",
+        f"penex export {shlex.quote(folder)} --onnx {shlex.quote(onnx)}{own}",
     )
 
 
@@ -101,7 +101,7 @@ def before(results: Results) -> list[Before]:
             command = publishable(str(files.loads(path.read_bytes())["command"]))
         except (ValueError, TypeError, LookupError, OSError):
             continue  # a damaged one: penex report on it says so
-        again = shlex.join(["penex", "report", _within(folder, home.parent)])
+        again = f"penex report {shlex.quote(_within(folder, home.parent))}"
         page = os.path.relpath(folder / "page.html", here)
         found.append(Before(command, again, page if (folder / "page.html").is_file() else ""))
     return found
