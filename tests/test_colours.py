@@ -74,6 +74,35 @@ def test_figures_and_pages_draw_a_loss_in_its_colour(name: str) -> None:
     assert inside == registry.colour(name)
 
 
+def keys(text: str) -> list[str]:
+    """How the lines of a legend or a table look: colour and dashes."""
+    return re.findall(r'class="key"[^>]*><path (.*?) d=', text)
+
+
+def test_variants_of_a_loss_can_be_told_apart_everywhere() -> None:
+    """Twelve of them: in the legend, in the table and in figures, by colour and dashes at once."""
+    labels = ["penex", *(f"penex:alpha=0.{k}" for k in range(1, 12))]
+    rows = [dataclasses.replace(row(name, [0.9, 0.8]), loss="penex") for name in labels]
+    found = made(row("ce", [0.9, 0.8]), *rows)
+    text = page.build(found)
+    table = text[text.index('<section id="table"') : text.index('<section id="calibration"')]
+    assert len(set(keys(table))) == len(keys(table)) == 13
+    looks = {
+        (figures.colour(series.ink_of(found, one)), series.dash_of(found, one))
+        for one in found.rows
+    }
+    assert len(looks) == 13
+    # The first three, which most comparisons have at most, differ in colour alone, too.
+    assert len({figures.colour(series.ink_of(found, one)) for one in rows[:3]}) == 3
+
+
+def test_two_comparisons_on_a_page_share_their_colours() -> None:
+    plain = dataclasses.replace(row("penex", [0.9, 0.8]), loss="penex")
+    other = dataclasses.replace(row("penex:rho=1e-06", [0.9, 0.8]), loss="penex")
+    text = page.build(made(plain), made(other))
+    assert len(set(keys(text))) == 2
+
+
 def test_what_is_no_loss_is_grey() -> None:
     axis = Figure().subplots()
     figures.draw(axis, Panel("x", (0, 1), (0, 1), marks=[Line([(0, 0), (1, 1)], "muted")]))

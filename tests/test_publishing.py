@@ -14,7 +14,7 @@ import pytest
 from penex.lab.ground.sentences import visible
 from penex.lab.tasks import own
 from penex.lab.training import Place, compare
-from penex.report import page, plain, results, tables, terminal, words
+from penex.report import page, plain, results, tables, terminal
 from penex.report.results import Results
 
 ESCAPE = "\x1b[2Jred\x9b31m\u202eon"
@@ -104,7 +104,6 @@ def test_no_escape_sequence_reaches_a_terminal_or_a_table(loaded: Results) -> No
         tables.latex(found),
         tables.as_csv(found),
         page.build(found),
-        "\n".join(words.sentences(found)),
     ):
         assert all(c.isprintable() or c == "\n" for c in text)
         assert r"\x1b[2Jred\x9b31m\u202eon" in text or "textbackslash" in text or text in ("", "\n")

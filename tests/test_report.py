@@ -14,7 +14,8 @@ from scipy import stats
 
 from penex.lab.ground.errors import RecordError
 from penex.metrics import METRICS
-from penex.report import page, results, tables, terminal, words
+from penex.report import leads, page, results, standing, tables, terminal, words
+from penex.report.drawing import Line
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference, verdict
 
@@ -34,7 +35,106 @@ def judged(found: Results) -> dict[str, bool]:
         "markdown": "| **" in tables.markdown(found),
         "latex": "\\textbf" in tables.latex(found),
         "page": re.search(r"<td[^>]*><strong>", page.build(found)) is not None,
+        "headline": "obody won" not in standing.headline(found),
+        "picture": all(map(is_clear, drawn(found))) and drawn(found) != [],
     }
+
+
+def drawn(found: Results) -> list[tuple[float, float, float]]:
+    """The bars of the picture that a page opens with: their ends, and where the best mean is."""
+    panel = standing.panel(found, found.train_sizes[-1], METRICS["accuracy"])
+    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
+    best = [line.points[0][0] for line in lines if line.kind == "guide"]
+    bars = [line.points for line in lines if line.kind == "interval"]
+    assert len(best) == (len(bars) > 0)
+    return [(low, high, best[0]) for (low, _), (high, _) in bars]
+
+
+def is_clear(bar: tuple[float, float, float]) -> bool:
+    low, high, best = bar
+    return not low <= best <= high
+
+
+CHANCE = [0.10, 0.11, 0.12, 0.09, 0.10]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([0.8, 0.8], [0.9, 0.9]),  # two identical seeds: an interval of no width
+        ([0.8, 0.7], [0.9, 0.8]),  # two seeds
+        ([0.8], [0.9]),  # one
+        ([0.8, 0.7, 0.9], [0.81, 0.71, 0.91]),  # alike with every seed
+        ([0.8, 0.7, 0.9], [0.8, 0.7, 0.9]),  # a tie
+        (CHANCE, [value + 0.04 + value / 10 for value in CHANCE]),  # both of them guess
+    ],
+    ids=["identical", "two", "one", "step", "tie", "chance"],
+)
+def test_no_lead_in_words_or_picture(first: list[float], second: list[float]) -> None:
+    """Where there is no verdict, no bar is drawn that looks like one, and no interval is said."""
+    rows = [row("ce", first), row("penex", second)]
+    if max(second) < 0.3:
+        for one in (done for each in rows for done in each.done.values()):
+            one["validation"] = {**one["validation"], "cross_entropy": 2.3}
+    found = made(*rows)
+    assert not any(judged(found).values())
+    assert drawn(found) == []
+    buffer = io.StringIO()
+    terminal.show(found, buffer)
+    for text in (buffer.getvalue(), standing.headline(found), " ".join(words.findings(found))):
+        assert not re.search(r"\[[-+]|is best|leads;", text)
+    assert leads.lines(found.rows) == []
+    assert "dotted line" not in standing.reading(found)
+
+
+def test_a_tie_is_said() -> None:
+    same = [0.9, 0.8, 0.7]
+    assert standing.headline(made(row("ce", same), row("penex", same))) == (
+        "Nobody won: CE and PENEX are level."
+    )
+
+
+def test_the_picture_and_the_verdict_agree() -> None:
+    """A bar stays clear of the best mean exactly where Holm leaves the lead."""
+    generator = np.random.default_rng(0)
+    seen = set()
+    for _ in range(120):
+        losses = int(generator.integers(2, 6))
+        centres = 0.8 + 0.015 * generator.standard_normal((losses, 1))
+        values = centres + 0.01 * generator.standard_normal((losses, 5))
+        found = made(*(row(f"loss{k}", line.tolist()) for k, line in enumerate(values)))
+        one = verdict(found.rows, METRICS["accuracy"])
+        assert one is not None
+        places = {r.label: k for k, r in enumerate(found.rows) if r is not one.leader}
+        clear = {label: is_clear(bar) for label, bar in zip(places, drawn(found), strict=True)}
+        assert clear == {lead.rival.label: lead in one.beaten for lead in one.leads}
+        plain = [lead.seeds.excludes_zero and not lead.clear for lead in one.leads]
+        seen |= {("clear", any(clear.values())), ("taken back", any(plain))}
+    assert len(seen) == 4
+
+
+def test_a_difference_that_holm_takes_back_is_called_luck() -> None:
+    """PENEX minus CE has an interval of its own, which leaves out the other comparisons."""
+    steps = np.array([-0.01, -0.005, 0.0, 0.005, 0.01])
+    lead = stats.t.isf(0.01, 4) * steps.std(ddof=1) / math.sqrt(5)
+    rows = [row("ce", [0.7] * 5), row("penex", (0.7 + steps + lead).tolist())]
+    rows += [row(f"x{k}", (0.7 - 0.001 * k + np.roll(steps, k)).tolist()) for k in (1, 2, 3)]
+    said = words.findings(made(*rows))[-1]
+    assert said.startswith("PENEX minus CE")
+    assert "may be luck (Holm)" in said
+    assert "may be luck" not in words.findings(made(*rows[:2]))[-1]
+
+
+def test_a_loss_far_behind_does_not_squeeze_the_picture() -> None:
+    """It stands at the edge, and its bar still reaches the best mean if its lead may be luck."""
+    near = {"ce": [0.94, 0.93, 0.96], "focal": [0.95, 0.93, 0.95], "penex": [0.94, 0.95, 0.97]}
+    found = made(*(row(name, some) for name, some in near.items()), row("ex", [0.2, 0.8, 0.5]))
+    panel = standing.panel(found, 300, METRICS["accuracy"])
+    assert panel.x[0] > 0.8
+    assert panel.x[1] <= 1
+    assert panel.y_notes[-1] == "0.5000"
+    assert not any(map(is_clear, drawn(found)))
+    assert "stands at the edge" in standing.reading(found)
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=9))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from penex.metrics import METRICS
 from penex.report.plain import csv_text
 from penex.report.results import Results, Row
-from penex.report.statistics import Lead, Verdict, verdict
+from penex.report.statistics import FEWEST, Lead, Verdict, verdict
 from penex.report.words import with_interval
 
 HEADS = (
@@ -37,9 +37,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
-    """The cells under `HEADS`, a line a metric and rival; none if no lead has an interval."""
-    found = [(one, lead) for one in verdicts(rows) for lead in one.leads]
-    if all(math.isnan(lead.seeds.p) for _, lead in found):
+    """The cells under `HEADS`, a line a metric and rival.
+
+    None where the leader has learned nothing, and none at all if no lead has seeds enough for an
+    interval.
+    """
+    found = [(one, lead) for one in verdicts(rows) if one.learned for lead in one.leads]
+    if all(math.isnan(lead.seeds.p) or lead.seeds.pairs < FEWEST for _, lead in found):
         return []
     return [_cells(one, lead) for one, lead in found]
 
