@@ -25,6 +25,8 @@ from penex.report.page import tuning
 from penex.report.page.svg import nice_ticks, svg
 from penex.report.studies import Study, Trial
 
+import made_rows
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 browser_test = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt install chromium)")
 
@@ -565,18 +567,16 @@ def test_no_more_thin_lines_than_can_be_told_apart() -> None:
     assert sum(line.kind == "mean" for line in left) == 1
 
 
-def test_a_dot_of_calibration_shows_how_many_examples_it_stands_for(compared: Path) -> None:
-    panels = [panel for _, panel, _ in series.of(results.load(compared)).predicted if panel]
-    found = [[mark for mark in panel.marks if isinstance(mark, Dot)] for panel in panels]
-    several = [dots for dots in found if len(dots) > 1]
-    assert several
-    for dots in several:
-        by_count = sorted(
-            (int(re.search(r"(\d+) examples?$", dot.text)[1]), dot.size)  # type: ignore[index]
-            for dot in dots
-        )
-        assert [size for _, size in by_count] == sorted(size for _, size in by_count)
-        assert by_count[0][1] < by_count[-1][1]
+def test_a_dot_of_calibration_shows_how_many_examples_it_stands_for() -> None:
+    """Its area above that of the smallest dot is their share."""
+    confidence = np.repeat([0.3, 0.6, 0.9], [1, 9, 90])
+    scores = {"confidence": confidence, "prediction": np.zeros(100), "target": np.zeros(100)}
+    panel = series.reliability(made_rows.row("penex", [0.9]), "penex~1", [scores])
+    dots = [mark for mark in panel.marks if isinstance(mark, Dot)]
+    radii = np.array([dot.size for dot in dots]) - series.SMALLEST
+    assert radii**2 / radii.max() ** 2 == pytest.approx([1 / 90, 9 / 90, 1])
+    assert [dot.text.split(", ")[-1] for dot in dots] == ["1 example", "9 examples", "90 examples"]
+    assert {dot.ink for dot in dots} == {"penex~1"}
 
 
 def test_the_way_home(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from penex.lab.ground.errors import RecordError
 from penex.metrics import METRICS
-from penex.report import leads, page, results, standing, tables, terminal, words
+from penex.report import figures, leads, page, results, standing, tables, terminal, words
 from penex.report.drawing import Line
 from penex.report.results import Results, Row
 from penex.report.statistics import mean_and_spread, paired_difference, verdict
@@ -123,6 +123,17 @@ def test_a_difference_that_holm_takes_back_is_called_luck() -> None:
     assert said.startswith("PENEX minus CE")
     assert "may be luck (Holm)" in said
     assert "may be luck" not in words.findings(made(*rows[:2]))[-1]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("losses", [1, 2, 7])
+def test_the_picture_is_drawn_as_a_figure_whatever_its_size(losses: int) -> None:
+    """With the same sentence over it, and room for its panels."""
+    found = made(*(row(f"loss{k}", [0.7, 0.81 - k / 100, 0.9]) for k in range(losses)))
+    figure = figures.summary(found)
+    figure.draw_without_rendering()
+    assert standing.headline(found) in figure.get_suptitle().replace("\n", " ")
+    assert all(axis.get_position().height * figure.get_figheight() > 0.2 for axis in figure.axes)
 
 
 def test_a_loss_far_behind_does_not_squeeze_the_picture() -> None:

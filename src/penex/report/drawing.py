@@ -124,6 +124,11 @@ class Panel:
     hover: str = ""
     marks: list[Mark] = field(default_factory=list)
 
+    def holds(self, point: Point) -> bool:
+        """Whether a point lies within the axes or on one of them."""
+        edges = zip(point, (self.x, self.y), strict=True)
+        return all(min(ends) <= value <= max(ends) for value, ends in edges)
+
 
 def limits(values: Iterable[float], room: float = 0.06) -> Point:
     """An axis on which all values lie with some room around them.

@@ -87,7 +87,8 @@ def draw(axis: Any, panel: Panel) -> None:
             x, y = zip(*mark.points, strict=True)
             axis.plot(x, y, color=ink, alpha=alpha, label=mark.name or None, **style)
         elif isinstance(mark, Dot):
-            axis.plot(*mark.point, "o", ms=mark.size, mew=0, alpha=0.7, color=ink)
+            style = {"ms": mark.size, "mew": 0, "clip_on": not panel.holds(mark.point)}
+            axis.plot(*mark.point, "o", alpha=0.7, color=ink, **style)
         elif isinstance(mark, Bar):
             (left, low), (right, high) = mark.low, mark.high
             axis.bar(left, high - low, right - left, low, color=ink, align="edge")
@@ -178,8 +179,11 @@ def summary(results: Results) -> Figure:
     for axis in figure.axes:
         if not axis.get_subplotspec().is_first_col():
             axis.set_yticklabels([])
-    words = textwrap.fill(standing.reading(results), 110)
-    figure.suptitle(f"{results.task}: test set. {standing.headline(results)}\n{words}", fontsize=8)
+    said = (f"{results.task}: test set. {standing.headline(results)}", standing.reading(results))
+    lines = [line for text in said for line in textwrap.wrap(text, 130)]
+    wide, high = figure.get_size_inches()
+    figure.set_size_inches(wide, high + 0.16 * len(lines))
+    figure.suptitle("\n".join(lines), fontsize=8)
     return figure
 
 

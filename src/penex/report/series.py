@@ -32,7 +32,7 @@ from penex.report.sampling import of_arrays
 from penex.report.statistics import mean_and_spread
 
 _BINS = 15
-_SMALLEST, _LARGEST = 1.2, 9.0  # the radius of a dot for no example, and what all of them add
+SMALLEST, _LARGEST = 1.2, 9.0  # the radius of a dot for no example, and what all of them add
 
 
 @functools.lru_cache(maxsize=2)  # a page has two comparisons at most
@@ -98,7 +98,7 @@ class Series:
         for row in self.results.rows:
             scores, logits = self._predictions(row)
             ink = ink_of(self.results, row)
-            calibration = _reliability(row, ink, scores) if scores else None
+            calibration = reliability(row, ink, scores) if scores else None
             found.append((row, calibration, _margins(row, ink, logits) if logits else None))
         return found
 
@@ -236,7 +236,7 @@ def _by_size(results: Results, metric: Metric) -> Panel | None:
     )
 
 
-def _reliability(row: Row, ink: str, known: list[dict[str, Array]]) -> Panel:
+def reliability(row: Row, ink: str, known: list[dict[str, Array]]) -> Panel:
     """Accuracy against confidence in 15 bins; a dot's area is the share of examples in its bin."""
     confidence = np.concatenate([scores["confidence"] for scores in known]).astype(float)
     correct = np.concatenate([s["prediction"] == s["target"] for s in known])
@@ -253,7 +253,7 @@ def _reliability(row: Row, ink: str, known: list[dict[str, Array]]) -> Panel:
         text = f"{examples} ({share:.1%})"
         bars.append(Bar((k / _BINS, 0.0), ((k + 1) / _BINS, float(share)), "shade", text))
         text = f"confidence {x:.3f}, accuracy {y:.3f}, {examples}"
-        dots.append(Dot((x, y), ink, text, _SMALLEST + _LARGEST * math.sqrt(share)))
+        dots.append(Dot((x, y), ink, text, SMALLEST + _LARGEST * math.sqrt(share)))
     guide = Line([(0.0, 0.0), (1.0, 1.0)], "muted", "guide", dash=2)
     return Panel(
         f"{row.title}: accuracy against confidence; the larger a dot, the more examples",

@@ -134,7 +134,7 @@ class _Canvas:
         )
         # Lines end at the axes; a dot on an axis is whole.
         lines = [mark for mark in panel.marks if not isinstance(mark, Dot)]
-        dots = [mark for mark in panel.marks if isinstance(mark, Dot) and self.holds(mark.point)]
+        dots = [mark for mark in panel.marks if isinstance(mark, Dot) and panel.holds(mark.point)]
         marks, above = ("".join(map(self.mark, some)) for some in (lines, dots))
         # A name by what it clips: a page must be the same whatever this process drew before.
         clip = f"clip-{hashlib.sha256((area + panel.title + marks).encode()).hexdigest()[:12]}"
@@ -145,11 +145,6 @@ class _Canvas:
             f'<clipPath id="{clip}">{area}</clipPath>{self.axes()}'
             f'<g clip-path="url(#{clip})">{marks}</g>{above}</svg>'
         )
-
-    def holds(self, point: Point) -> bool:
-        """Whether a point lies within the axes."""
-        edges = zip(point, (self.panel.x, self.panel.y), strict=True)
-        return all(min(ends) <= value <= max(ends) for value, ends in edges)
 
     def hover(self) -> str:
         """The values of the named lines and where the axes lie, for the page's script."""
