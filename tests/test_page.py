@@ -20,7 +20,7 @@ from penex.lab.records.best import best_run
 from penex.lab.records.scores import scores_of, slim
 from penex.metrics import METRICS
 from penex.report import figures, leads, page, results, series, standing, tables, ways
-from penex.report.drawing import Dot, Line, Panel, with_few_seeds
+from penex.report.drawing import Dot, Line, Mark, Panel, with_few_seeds
 from penex.report.page import tuning
 from penex.report.page.svg import nice_ticks, svg
 from penex.report.studies import Study, Trial
@@ -543,8 +543,8 @@ def test_ticks_are_round_and_inside() -> None:
 
 def test_lines_end_at_the_axes_and_dots_are_whole() -> None:
     """A line that runs out of the panel is cut by the rectangle that the axes span."""
-    marks = [Line([(0, -5), (1, 9)], "ce"), Dot((1, 1), "ce"), Dot((1, 2), "ce")]
-    text = svg(Panel("x", (0, 1), (0, 1), marks=list(marks)))
+    marks: list[Mark] = [Line([(0, -5), (1, 9)], "ce"), Dot((1, 1), "ce"), Dot((1, 2), "ce")]
+    text = svg(Panel("x", (0, 1), (0, 1), marks=marks))
     clip = re.search(r'<rect x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"/></clipPath>', text)
     axis = re.search(r'class="axis" d="M(.*?) (.*?)V(.*?)H(.*?)"', text)
     assert clip is not None
@@ -588,6 +588,9 @@ def test_the_way_home(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     earlier = {**listing, "runs": listing["runs"][:4], "command": "penex compare --seeds 1"}
     (kept / "comparison.json").write_text(json.dumps(earlier))
     (kept / "page.html").write_text("")
+    for name, content in {"same": json.dumps(listing), "damaged": "{"}.items():
+        (kept.parent / name).mkdir()
+        (kept.parent / name / "comparison.json").write_text(content)
     best = best_run(copied).folder
     cases = [(tmp_path, "digits/", True), (compared_elsewhere(tmp_path), "", False)]
     for folder, prefix, beside in cases:
@@ -600,6 +603,7 @@ def test_the_way_home(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "<code>penex compare --seeds 1</code>" in text
         assert "<code>penex report digits/comparisons/0123abcd</code>" in text
         assert ('<a href="comparisons/0123abcd/page.html">' in text) is beside
+        assert text.count("Compared before") == 1  # neither the same one nor a damaged one
         assert str(tmp_path) not in text
     back = html.unescape(page.build(results.load(kept)))
     assert "<code>penex report digits</code>" in back

@@ -262,7 +262,7 @@ def reliability(row: Row, ink: str, known: list[dict[str, Array]]) -> Panel:
         "confidence",
         "accuracy",
         small=True,
-        marks=[*bars, guide, Line(points, ink, "bound"), *dots],
+        marks=[*bars, guide, Line(points, ink, "seed"), *dots],
     )
 
 
