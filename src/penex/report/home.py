@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penex.lab.ground import files
 from penex.lab.models.exported import CARD
-from penex.lab.records import KEPT, LISTING, Json, home_of
+from penex.lab.records import KEPT, LISTING, home_of
 from penex.lab.records.best import best_of
 from penex.report.finished import Finished
 from penex.report.plain import place, publishable
@@ -94,25 +94,20 @@ def before(results: Results) -> list[Before]:
     listings = [home / LISTING, *(home / KEPT).glob(f"*/{LISTING}")]
     others = [path for path in listings if path.is_file() and path.parent != here]
     others.sort(key=lambda path: (-path.stat().st_mtime, str(path)))
-    shown = _listed(here / LISTING)
+    shown = {os.path.normpath(run.record.folder) for run in results.records()}
+    total = sum(row.total for row in results.rows)
     found: list[Before] = []
     for path in others:
-        listed = _listed(path)
-        if listed is None or len(found) == _LONGEST:
-            continue  # of a damaged one, penex report on it says so
-        if shown is not None and listed["runs"] == shown["runs"]:
-            continue  # it came back
-        folder, command = path.parent, publishable(str(listed["command"]))
+        try:
+            listed = files.loads(path.read_bytes())
+            runs = {os.path.normpath(home / run["folder"]) for run in listed["runs"]}
+            command = publishable(str(listed["command"]))
+        except (ValueError, TypeError, LookupError, OSError):
+            continue  # a damaged one: penex report on it says so
+        if shown <= runs and len(runs) == total:
+            continue  # the same comparison, which came back
+        folder = path.parent
         again = f"penex report {shlex.quote(_within(folder, home.parent))}"
         page = os.path.relpath(folder / "page.html", here)
         found.append(Before(command, again, page if (folder / "page.html").is_file() else ""))
-    return found
-
-
-def _listed(path: Path) -> Json | None:
-    """A list of runs and its command; None where there is none that can be read."""
-    try:
-        found: Json = files.loads(path.read_bytes())
-        return {"runs": found["runs"], "command": found["command"]}
-    except (ValueError, TypeError, LookupError, OSError):
-        return None
+    return found[:_LONGEST]

@@ -22,7 +22,7 @@
     });
   });
 
-  // Tables that are wider than the screen say so.
+  // What is wider than the screen says so.
   function hint() {
     document.querySelectorAll(".scroll").forEach(function (box) {
       box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 1;
@@ -31,7 +31,7 @@
   document.querySelectorAll(".scroll").forEach(function (box) {
     const words = document.createElement("p");
     words.className = "hint";
-    words.textContent = "This table is wider than the screen: it scrolls sideways →";
+    words.textContent = "Wider than the screen: it scrolls sideways →";
     box.before(words);
   });
   hint();
