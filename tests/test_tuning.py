@@ -556,7 +556,7 @@ def test_the_studies_of_a_page_may_be_made_in_different_ways(tmp_path: Path) -> 
     alike = (tmp_path / "digits" / "tuning.html").read_text()
     assert "seed 5, in batches of 10; each trial trains 2 epochs on 50 examples" in alike
     assert "Made with" not in alike
-    run("tune", "--loss", "penex", "--trials", 1, "--epochs", 1, "--train-size", 40,
+    run("tune", "--loss", "penex", "--trials", 2, "--epochs", 1, "--train-size", 40,
         "--out", tmp_path)  # fmt: skip
     page = (tmp_path / "digits" / "tuning.html").read_text()
     assert "each study in its own way" in page

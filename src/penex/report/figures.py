@@ -118,7 +118,7 @@ def colour(ink: str) -> str:
     own = _GREY if loss in PLAIN else registry.colour(loss)
     if share == 1:
         return own
-    return "#" + "".join(f"{int(share * int(own[k : k + 2], 16)):02X}" for k in (1, 3, 5))
+    return "#" + "".join(f"{round(share * int(own[k : k + 2], 16)):02X}" for k in (1, 3, 5))
 
 
 def grid(lines: Sequence[Sequence[tuple[str, Panel | None]]], wide: float, high: float) -> Figure:
