@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from penex.report import figures, leads, page, results, series, standing, tables
 from penex.report.drawing import Dot, Line, Mark, Panel, with_few_seeds
 from penex.report.page import tuning
 from penex.report.page.svg import nice_ticks, svg
-from penex.report.studies import Study, Trial
+from penex.report.studies import Study, Trial, sentence
 
 import made_rows
 
@@ -633,6 +634,9 @@ def test_a_page_of_one_study_has_no_row_of_lone_bars(tmp_path: Path) -> None:
     assert 'class="bar"' not in text
     titles = re.findall("<figcaption>(.*?)</figcaption>", text)
     assert len(titles) == len(set(titles)) == 5
+    alone = replace(one, trials=trials[:1])
+    assert sentence(alone).endswith("; 1 trial.")
+    assert tuning.headline([alone]).endswith("the lowest of 1 trial.")
     both = tuning.build("digits", [one, other], "penex tune")
     inks = set(re.findall(r'class="bar"[^>]*style="fill:(.*?)"', both))
     assert len(inks) == 2  # one loss, two studies
