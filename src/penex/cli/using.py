@@ -11,7 +11,7 @@ import tyro
 
 from penex.cli.options import hinted
 from penex.lab.ground.errors import LabError
-from penex.lab.ground.sentences import visible
+from penex.lab.ground.sentences import count, visible
 
 if TYPE_CHECKING:
     from penex.lab.models.exported import Exported
@@ -119,8 +119,9 @@ def _model(run: Path, own_code: bool) -> "Exported":
 
     if not (run / CARD).exists() and not (run / "done.json").exists():
         choice = best_run(run)
+        runs = count(choice.among, "run")
         print(
-            f"The best of {choice.among} runs by validation cross-entropy: {choice.folder}",
+            f"The best of {runs} by validation cross-entropy: {choice.folder}",
             file=sys.stderr,
         )
         run = choice.folder
