@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all test-frameworks test-triton lint bench figures claims clean
+.PHONY: demo docs test test-all test-frameworks test-triton lint bench figures claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/penex compare
+
+docs: $(VENV)/.docs
+	$(BIN)/python docs/theme/build.py
 
 # Two workers on two cores: a second thread in each would only be in the way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -44,6 +47,7 @@ figures: $(VENV)/.demo
 	$(BIN)/python examples/boosting_view.py
 	$(BIN)/python examples/divergence.py
 	$(BIN)/python examples/other_sign.py
+	$(BIN)/python examples/loss_shapes.py
 	$(BIN)/penex bench
 	cp runs/bench/bench.png docs/images/
 	$(BIN)/penex compare
@@ -66,6 +70,10 @@ $(VENV)/.demo: $(VENV)/.venv $(SETUP_INPUTS)
 	$(PIP) --editable '.[lab]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.venv $(SETUP_INPUTS)
+	$(PIP) --editable '.[docs]'
+	touch $@
+
 $(VENV)/.dev: $(VENV)/.venv $(SETUP_INPUTS)
 	$(PIP) --editable '.[dev]'
 	touch $@
@@ -80,4 +88,4 @@ $(VENV)/.frameworks: $(VENV)/.dev constraints-frameworks.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,5 +1,6 @@
 """The documents: their Python runs, their commands exist, their links lead somewhere."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from penex import cli
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = "reproduction.md"  # by `make claims`, from the records
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PAGES = (*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")))
 LINKED = (*PAGES, ROOT / "results" / "README.md")
 
@@ -36,7 +37,7 @@ def snippets(path: Path) -> str:
 
 
 def own_photos() -> None:
-    """What the page about own data has by then: photos, new ones, and a trained model."""
+    """What the pages about own data have by then: photos, new ones, and a trained model."""
     draw = np.random.default_rng(0)
     for name in ("photos/cats", "photos/dogs", "new"):
         Path(name).mkdir(parents=True)
@@ -52,14 +53,27 @@ def test_the_python_of_a_page_runs(
 ) -> None:
     """From top to bottom, as a reader would try it; a warning is an error."""
     monkeypatch.chdir(tmp_path)
-    if path.name == "own-data.md":
+    if path.name in ("prediction.md", "records.md"):
         own_photos()
     with torch.random.fork_rng():
         exec(compile(snippets(path), path, "exec"), {"__name__": "__main__"})
 
 
+def test_every_field_of_a_record_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_photos()
+    (done,) = tmp_path.glob("runs/photos/*/*/seed-0/done.json")
+    said = set(re.findall(r"`(\w+)`", (ROOT / "docs/reference/records.md").read_text()))
+    for name in ("config.json", "metrics.jsonl", "model.json", "done.json"):
+        lines = (done.parent / name).read_text()
+        found = set(json.loads(lines.splitlines()[0] if name.endswith("l") else lines))
+        assert found <= said, (name, found - said)
+
+
 def test_the_first_pages_have_python() -> None:
-    for name in ("README.md", "docs/inside.md", "docs/losses.md", "docs/own-data.md"):
+    for name in ("README.md", "docs/start.md", "docs/training-loop.md", "docs/prediction.md"):
         assert snippets(ROOT / name).count("import") >= 2
 
 
@@ -108,14 +122,15 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not place or place in anchors(target), link
 
 
-def test_every_page_and_picture_is_linked() -> None:
-    """From the README, or from a page that is."""
-    texts = {path: path.read_text() for path in DOCUMENTS}
-    for page in DOCUMENTS[1:]:
-        assert f"](docs/{page.name}" in texts[DOCUMENTS[0]], page.name
-    shown = " ".join(texts.values())
-    for picture in (ROOT / "docs" / "images").iterdir():
-        assert f"images/{picture.name}" in shown, picture.name
+def test_every_page_is_in_the_navigation_and_every_picture_on_a_page() -> None:
+    _, _, navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")
+    listed = re.findall(r": (\S+\.md)$", navigation, flags=re.MULTILINE)
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in DOCUMENTS[1:]]
+    assert sorted(listed) == sorted(pages)
+    shown = " ".join(path.read_text() for path in DOCUMENTS)
+    for picture in (ROOT / "docs" / "images").rglob("*.png"):
+        place = picture.relative_to(ROOT / "docs").as_posix()
+        assert re.search(rf"!\[[^]]+\]\((docs/|\.\./)?{place}\)|{place}\" alt=", shown), place
 
 
 @pytest.mark.parametrize("path", named(tuple(page for page in PAGES if page.name != WRITTEN)))
