@@ -56,8 +56,8 @@ class PENEX(PenalisedLoss):
     its `loss_function`: what is assigned there is left unused, without a word.
 
     Args:
-        alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take less
-            under label noise.
+        alpha: the sensitivity, above 0 or between -1 and 0. 0.1 is the paper's default; take one
+            below 0, say -0.3, where labels are wrong.
         rho: None to estimate the penalty online; a number above 0 to hold it fixed.
         ema: the weight of a new batch in rho, in (0, 1].
         rho_min: the lower bound of rho; with K above 1000 classes 1000 / K of it, as rho* itself
