@@ -91,6 +91,8 @@ class Changes:
         autocast: train the model in bfloat16 where that is safe.
         dtype: of the parameters.
         augment: change images at random while they are trained on: flip, crop or flip,crop.
+        recompute: of a vit, compute its blocks twice instead of keeping what they computed: less
+            memory, a third more time, the same result.
     """
 
     epochs: Annotated[int | None, task_default("N")] = None
@@ -107,6 +109,7 @@ class Changes:
     autocast: Annotated[bool | None, task_default("True|False")] = None
     dtype: Annotated[DType | None, task_default(choice(DType))] = None
     augment: Annotated[str | None, task_default("flip|crop|flip,crop")] = None
+    recompute: Annotated[bool | None, task_default("True|False")] = None
 
     def given(self) -> dict[str, Any]:
         """What the user gave."""
@@ -126,8 +129,8 @@ class DataOptions:
         text_column: the column of a .csv that holds texts, if it does.
         encoder: what is fine-tuned on texts: the name of an encoder, or its folder.
         allow_large: take a compressed file though it becomes much larger.
-        model: cnn, resnet18, mlp, or your own as module:factory, called with the shape of an input
-            and the number of classes.
+        model: cnn, resnet18, mlp, vit_tiny, vit_small, vit_base, or your own as module:factory,
+            called with the shape of an input and the number of classes.
         label_noise: the share of labels to make wrong on purpose: 0.1 is a tenth.
         noise_kind: flip draws another class, in training only; resample draws any class, in
             training and validation.

@@ -17,7 +17,7 @@ from penex.lab.engine.recipe import Recipe
 from penex.lab.ground import ranks
 from penex.lab.ground.batches import Batches
 from penex.lab.models import state
-from penex.lab.models.layers import seed_all
+from penex.lab.models.layers import recompute_all, seed_all
 
 AnyLoss = Loss | CrossEntropyLoss
 
@@ -97,6 +97,8 @@ class Learner:
         self.augmentation = Augmentation(
             recipe.augment, torch.tensor(seed, device=device), self.count
         )
+        if recipe.recompute:
+            recompute_all(model)
         self.batches = Batches(device)
         self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
         self.model = self._distributed() if ranks.world() > 1 else self.module

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from penex.lab.ground.errors import LabError, unknown
-from penex.lab.records.identity import since
+from penex.lab.records.identity import aside, since
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 ScheduleName = Literal["constant", "cosine", "linear"]
@@ -37,6 +37,8 @@ class Recipe:
         dtype: of the parameters.
         augment: what is done to images at random while they are trained on: ``flip``, ``crop``,
             both with a comma, or nothing.
+        recompute: True to compute the blocks of a network again in the backward pass instead of
+            keeping what they computed: less memory, more time, the same numbers.
     """
 
     epochs: int
@@ -53,6 +55,7 @@ class Recipe:
     autocast: bool = False
     dtype: DType = "float32"
     augment: str = since("")
+    recompute: bool = aside(False)
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(Recipe).items():

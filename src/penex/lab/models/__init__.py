@@ -15,10 +15,18 @@ from penex.lab.models import sources, state
 from penex.lab.models.cnn import cnn
 from penex.lab.models.mlp import mlp
 from penex.lab.models.resnet import resnet18
+from penex.lab.models.vit import vit_base, vit_small, vit_tiny
 
 Build = Callable[[Sequence[int], int], nn.Module]
 
-MODELS: dict[str, Build] = {"cnn": cnn, "resnet18": resnet18, "mlp": mlp}
+MODELS: dict[str, Build] = {
+    "cnn": cnn,
+    "resnet18": resnet18,
+    "mlp": mlp,
+    "vit_tiny": vit_tiny,
+    "vit_small": vit_small,
+    "vit_base": vit_base,
+}
 
 _CNN_SIDE = 64  # the paper's network up to this many pixels, ResNet-18 above
 

@@ -4,8 +4,12 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from penex.lab.ground import chance
+from penex.lab.ground.errors import LabError
+
+_KEPT = 1 << 22  # places: 32 MB
 
 
 class Dropout(nn.Module):
@@ -40,9 +44,13 @@ class Dropout(nn.Module):
         axes = self.seed.dim()
         rows, columns = x.shape[axes], math.prod(x.shape[axes + 1 :])
         place = self.first, rows, columns, x.device
-        if place not in self._places:
-            self._places[place] = chance.places(*place)
-        drawn = chance.uniform(self.seed, self.count, self._places[place])
+        places = self._places.get(place)
+        if places is None:
+            places = chance.places(*place)
+            # Those of wide tokens would fill a GPU, a set for each layer and each micro-batch.
+            if rows * columns <= _KEPT:
+                self._places[place] = places
+        drawn = chance.uniform(self.seed, self.count, places)
         keep = (drawn >= self.p).to(x.dtype).view(x.shape)
         return x * keep / (1 - self.p)
 
@@ -58,3 +66,33 @@ def seed_all(model: nn.Module, seed: Tensor, count: Tensor) -> list[Dropout]:
         layer.seed = seed + torch.tensor(k, device=seed.device) * 7919
         layer.count = count
     return found
+
+
+class Blocks(nn.Sequential):
+    """Layers one after another; what is between them may be all that is kept for backward.
+
+    Attributes:
+        recompute: whether each layer is computed again in the backward pass instead of keeping what
+            it computed on the way: less memory, a third more time. The engine sets it.
+    """
+
+    recompute: bool = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The last layer's output."""
+        for layer in self:
+            if self.recompute and torch.is_grad_enabled():
+                # Our dropout is a function of the step: no generator is to be set back.
+                x = checkpoint(layer, x, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = layer(x)
+        return x
+
+
+def recompute_all(model: nn.Module) -> None:
+    """Let every Blocks of a model save memory; a LabError if it has none."""
+    found = [m for m in model.modules() if isinstance(m, Blocks)]
+    if not found:
+        raise LabError("--recompute is for networks of blocks, vit_tiny to vit_base; this is none.")
+    for blocks in found:
+        blocks.recompute = True

@@ -15,6 +15,7 @@ from penex.lab.ground import files
 Json = dict[str, Any]
 
 _INTRODUCED = "introduced"
+_ASIDE = "aside"
 
 
 def since(value: Any) -> Any:
@@ -26,8 +27,13 @@ def since(value: Any) -> Any:
     return field(default=value, metadata={_INTRODUCED: value})
 
 
+def aside(value: Any) -> Any:
+    """A dataclass's field, with its default, that never changes a result: it is not recorded."""
+    return field(default=value, metadata={_ASIDE: True})
+
+
 def as_recorded(value: Any) -> Json:
-    """A dataclass as a record has it: without later fields that make no difference.
+    """A dataclass as a record has it: without fields that make no difference.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -44,6 +50,8 @@ def as_recorded(value: Any) -> Json:
 
 
 def _is_idle(one: Field[Any], value: Any) -> bool:
+    if _ASIDE in one.metadata:
+        return True
     return _INTRODUCED in one.metadata and getattr(value, one.name) == one.metadata[_INTRODUCED]
 
 
