@@ -1,14 +1,18 @@
 """What a task trains on, wherever it came from."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from penex.lab.ground.errors import LabError
+
+if TYPE_CHECKING:
+    from penex.lab.data.streams import Stream
 
 _CHUNK = 4096
 
@@ -21,12 +25,15 @@ class Examples(NamedTuple):
         targets: class indices, (N).
         votes: how many people chose each class, (N, C), if they were asked; for testing alone.
         names: where each came from, as a file or a line, if that has a name; else empty.
+        stream: of images that stay in their files: where they come from; their inputs then have a
+            shape and no values (torch's meta device).
     """
 
     inputs: Tensor
     targets: Tensor
     votes: Tensor | None = None
     names: tuple[str, ...] = ()
+    stream: "Stream | None" = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class Collection:
         """The data on another device, still as they were read: uint8 stays uint8."""
 
         def there(inputs: Tensor) -> Tensor:
+            if inputs.is_meta:
+                return inputs
             narrow = inputs.dtype == torch.float64 and device.type == "mps"  # it has no float64
             return (inputs.float() if narrow else inputs).to(device)
 
@@ -91,24 +100,74 @@ class Part:
         index: the rows of this part.
         targets: the class index of each of them.
         votes: how many people chose each class for each of them, if they were asked.
+        stream: where inputs come from that stay in their files.
     """
 
     inputs: Tensor
     index: Tensor
     targets: Tensor
     votes: Tensor | None = None
+    stream: "Stream | None" = None
 
     def __len__(self) -> int:
         return len(self.index)
 
+    def announce(self, batches: Iterable[Tensor], draw: int) -> None:
+        """Say which rows will be trained on next, so that their files are decoded ahead.
+
+        Args:
+            batches: the rows of each call of `batch`, in order, on the host.
+            draw: what decides the random crops.
+        """
+        if self.stream is not None:
+            self.stream.expected = None
+            self.stream.announce((self._rows(b) for b in batches), self._instead, draw)
+
     def batch(self, rows: Tensor) -> Tensor:
-        """The inputs of some of this part's rows."""
+        """The inputs of some of this part's rows, to train on; of a stream, those announced."""
+        if self.stream is not None:
+            return self.stream.take(len(rows), self.targets.device)
         return self.inputs[self.index[rows]]
+
+    def between(self, start: int, stop: int) -> Tensor:
+        """The inputs of some rows in a row, as the model is judged by them."""
+        if self.stream is None:
+            return self.inputs[self.index[start:stop]]
+        n, width = len(self), stop - start
+        if self.stream.expected != (id(self), start, stop):
+            every = (self._rows(slice(k, k + width)) for k in range(start, n, max(1, width)))
+            self.stream.announce(every, self._instead, None)
+        self.stream.expected = (id(self), stop, min(n, stop + width))
+        return self.stream.take(width, self.targets.device)
+
+    def some(self, rows: Tensor) -> Tensor:
+        """The inputs of some rows, as the model is judged by them."""
+        if self.stream is None:
+            return self.inputs[self.index[rows.to(self.index.device)]]
+        self.stream.expected = None
+        self.stream.announce([self._rows(rows.cpu())], self._instead, None)
+        return self.stream.take(len(rows), self.targets.device)
 
     def batches(self, size: int) -> Iterator[Tensor]:
         """All inputs of this part, in order."""
-        for index in torch.split(self.index, size):
-            yield self.inputs[index]
+        for start in range(0, len(self), size):
+            yield self.between(start, min(len(self), start + size))
+
+    @cached_property
+    def _index(self) -> Tensor:
+        """The rows of this part on the host, where files are opened."""
+        return self.index.cpu()
+
+    def _rows(self, places: Tensor | slice) -> list[int]:
+        found: list[int] = self._index[places].tolist()
+        return found
+
+    def _instead(self, row: int) -> Iterator[int]:
+        """The rows of this part with the same label as one, those after it first."""
+        place = int((self._index == row).nonzero()[0])
+        alike = (self.targets == self.targets[place]).nonzero().flatten().cpu()
+        for some in (alike[alike > place], alike[alike < place]):
+            yield from self._rows(some)
 
 
 @dataclass(frozen=True)

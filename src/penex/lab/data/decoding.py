@@ -85,7 +85,7 @@ def _workers(n: int) -> Iterator[Callable[..., Iterable[Decoded]]]:
         return
     kind = "fork" if sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(kind)
-    pool = ProcessPoolExecutor(environment.cores(), mp_context=context, initializer=_begin_worker)
+    pool = ProcessPoolExecutor(environment.cores(), mp_context=context, initializer=begin_worker)
     try:
         yield pool.map
     except BrokenProcessPool as error:
@@ -97,7 +97,7 @@ def _workers(n: int) -> Iterator[Callable[..., Iterable[Decoded]]]:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
     """A worker ends with its parent, however that ends; to Ctrl-C its parent answers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from penex.lab.data import crops
 
 _SMOOTH = Image.Resampling.BICUBIC
 
@@ -38,13 +41,36 @@ def open_image(file: Path | io.BytesIO) -> Image.Image:
     return Image.open(file, formats=formats())
 
 
-def decode(content: bytes, size: int) -> tuple[Array, bool, tuple[int, int]]:
+def decode(
+    content: bytes, size: int, short: int | None = None
+) -> tuple[Array, bool, tuple[int, int]]:
     """An image file as (3, size, size) uint8, whether it is grey, and its own width and height.
 
     Turned as its EXIF orientation says, transparency on white, the middle cut out as a square.
+
+    Args:
+        content: of the file.
+        size: the side of the square.
+        short: what the shorter side is brought to first; None for the size.
     """
     with _unwarned(), open_image(io.BytesIO(content)) as opened:
-        return *prepared(opened, opened.format, size), opened.size
+        return *prepared(opened, opened.format, size, short), opened.size
+
+
+def seen(content: bytes, size: int, draws: random.Random | None) -> Array:
+    """What a network sees of an image file, (3, size, size) uint8: a random crop, or the middle.
+
+    Args:
+        content: of the file.
+        size: of the crop.
+        draws: what chance decides; None for the middle, as the network is judged.
+    """
+    short = crops.short_side(size)
+    with _unwarned(), open_image(io.BytesIO(content)) as opened:
+        if draws is None:
+            return prepared(opened, opened.format, size, short)[0]
+        image, _ = _coloured(opened, opened.format)
+        return np.asarray(crops.trained(image, size, short, draws)).transpose(2, 0, 1)
 
 
 def size_of(path: Path) -> tuple[int, int]:
@@ -62,8 +88,20 @@ def _unwarned() -> Iterator[None]:
         yield
 
 
-def prepared(image: Image.Image, form: str | None, size: int) -> tuple[Array, bool]:
+def prepared(
+    image: Image.Image, form: str | None, size: int, short: int | None = None
+) -> tuple[Array, bool]:
     """An opened image, of a file in a form, as (3, size, size) uint8, and whether it is grey."""
+    image, grey = _coloured(image, form)
+    if short is None:
+        image = ImageOps.fit(image, (size, size), _SMOOTH)
+    else:
+        image = crops.judged(image, size, short)
+    return np.asarray(image).transpose(2, 0, 1), grey
+
+
+def _coloured(image: Image.Image, form: str | None) -> tuple[Image.Image, bool]:
+    """An opened image in colours, upright, on white; and whether it is grey."""
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
         image = _eight_bits(image, form)
@@ -72,8 +110,7 @@ def prepared(image: Image.Image, form: str | None, size: int) -> tuple[Array, bo
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image)
-    image = ImageOps.fit(image.convert("RGB"), (size, size), _SMOOTH)
-    return np.asarray(image).transpose(2, 0, 1), grey
+    return image.convert("RGB"), grey
 
 
 def _eight_bits(image: Image.Image, form: str | None) -> Image.Image:

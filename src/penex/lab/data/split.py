@@ -124,8 +124,8 @@ def _cut(
         val=whole(collection.val) if collection.val else _part(pool, order[tested:cut]),
         test=whole(collection.test) if collection.test else _part(pool, order[:tested]),
         classes=collection.classes,
-        mean=mean.to(train.inputs.device),
-        std=std.to(train.inputs.device),
+        mean=mean.to(train.targets.device),
+        std=std.to(train.targets.device),
         facts=collection.facts,
     )
 
@@ -149,10 +149,10 @@ def _count(wanted: float, n: int) -> int:
 
 
 def _part(examples: Examples, index: Tensor) -> Part:
-    return Part(examples.inputs, index, examples.targets[index])
+    return Part(examples.inputs, index, examples.targets[index], stream=examples.stream)
 
 
 def whole(examples: Examples) -> Part:
     """All examples as a part."""
     index = torch.arange(len(examples.targets), device=examples.targets.device)
-    return Part(examples.inputs, index, examples.targets, examples.votes)
+    return Part(examples.inputs, index, examples.targets, examples.votes, examples.stream)

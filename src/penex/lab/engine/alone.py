@@ -8,7 +8,7 @@ from penex import metrics
 from penex.lab.engine import schedule, seeds
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.loop import Seat, Sight, cut
-from penex.lab.engine.step import HISTORY, step
+from penex.lab.engine.step import HISTORY, micro_batches, own, step
 from penex.lab.ground import chance, ranks
 
 
@@ -28,9 +28,13 @@ class Alone:
 
     def batches(self, epoch: int) -> list[Tensor]:
         """The batches of an epoch, whole even where processes share them."""
-        learner, data = self.seat.learner, self.seat.data
-        order = seeds.order(self.seat.seed, epoch, len(data.train)).to(learner.device)
-        return cut(order, learner.recipe.batch_size, learner.least)
+        learner, data, seed = self.seat.learner, self.seat.data, self.seat.seed
+        order = seeds.order(seed, epoch, len(data.train))
+        size, least, pieces = learner.recipe.batch_size, learner.least, learner.recipe.accumulate
+        left = cut(order, size, least)[self.seat.position.step :]
+        shares = (own(micro) for batch in left for micro in micro_batches(batch, pieces))
+        data.train.announce(shares, seeds.derive(seed, "crops", epoch))
+        return cut(order.to(learner.device), size, least)
 
     def step(self, batch: Tensor, number: int) -> None:
         """Take a step."""

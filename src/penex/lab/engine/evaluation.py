@@ -16,8 +16,8 @@ def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
     """
 
     def logits(start: int, stop: int) -> Tensor:
-        inputs = part.inputs[part.index[start:stop]]
-        found: Tensor = learner.module(data.normalise(inputs, learner.dtype))
+        inputs = data.normalise(part.between(start, stop), learner.dtype)
+        found: Tensor = learner.module(inputs)
         return found.to(learner.dtype)
 
     learner.train(False)

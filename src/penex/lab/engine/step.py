@@ -29,20 +29,20 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
         row: where the step's numbers go.
     """
     learner.grad.zero_()
-    micros = index.tensor_split(learner.recipe.accumulate)
+    micros = micro_batches(index, learner.recipe.accumulate)
     learner.count.add_(1)
-    last = min(len(micros), len(index)) - 1
     first = 0
     values: list[Tensor] = []
     largest: list[Tensor] = []
-    for micro in micros[: last + 1]:
-        with nullcontext() if len(values) == last else _no_sync(learner):
+    for micro in micros:
+        with nullcontext() if len(values) == len(micros) - 1 else _no_sync(learner):
             value, logits = _forward(learner, data, micro, index, first)
             torch.autograd.backward(value)
         first += len(micro)
         values.append(value.detach())
         largest.append(logits.detach().abs().amax() if logits.numel() else logits.new_zeros(()))
-    for _ in micros[last + 1 :]:  # a loss that counts micro-batches must see the empty ones too
+    # A loss that counts micro-batches must see the empty ones too.
+    for _ in range(len(micros), learner.recipe.accumulate):
         none = index[:0]
         learner.loss(logits.detach()[:0], data.train.targets[none], **learner.loss.asked(none))
     norm = optimizers.clip_(learner.grad, learner.recipe.clip)
@@ -50,6 +50,21 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
     learner.optimizer.update(learner.theta, learner.grad, learner.slots, factors)
     numbers = (torch.stack(values).sum(), norm, torch.stack(largest).amax(), learner.rho)
     row.copy_(torch.stack([number.to(row.dtype) for number in numbers]))
+
+
+def micro_batches(index: Tensor, accumulate: int) -> list[Tensor]:
+    """The micro-batches of a batch that have examples.
+
+    >>> [len(micro) for micro in micro_batches(torch.arange(5), 2)]
+    [3, 2]
+    """
+    return list(index.tensor_split(accumulate))[: len(index)]
+
+
+def own(micro: Tensor) -> Tensor:
+    """The rows of a micro-batch that are this process's."""
+    start, stop = ranks.bounds(len(micro))
+    return micro[start:stop]
 
 
 def _no_sync(learner: Learner) -> AbstractContextManager[None]:
@@ -68,23 +83,23 @@ def _forward(
     its own rows' D. Both are multiplied up to D_own / (D_batch / processes), for
     DistributedDataParallel then takes the mean over processes.
     """
-    start, stop = ranks.bounds(len(micro))
-    own = micro[start:stop]
+    rows = own(micro)
+    first += ranks.bounds(len(micro))[0]
     for layer in learner.dropouts:
-        layer.first = first + start
-    images = learner.augmentation(data.train.batch(own), first + start)
+        layer.first = first
+    images = learner.augmentation(data.train.batch(rows), first)
     inputs = data.normalise(images, learner.dtype)
-    targets = data.train.targets[own]
+    targets = data.train.targets[rows]
     with torch.autocast(learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast):
         logits: Tensor = learner.model(inputs)
     loss = learner.loss
     shares = isinstance(loss, Loss) and loss.shares_batches()
-    if not len(own) and not shares:
+    if not len(rows) and not shares:
         return logits.sum() * 0.0, logits
-    value: Tensor = loss(logits, targets, **loss.asked(own))
+    value: Tensor = loss(logits, targets, **loss.asked(rows))
     if len(micro) == len(batch) and (shares or ranks.world() == 1):
         return value, logits
-    mass = _mass(learner, data, micro if shares else own) / _mass(learner, data, batch)
+    mass = _mass(learner, data, micro if shares else rows) / _mass(learner, data, batch)
     return value * (mass if shares else mass * ranks.world()), logits
 
 

@@ -39,6 +39,9 @@ def _check_preprocessing(given: dict[str, Any], shape: list[int]) -> None:
         side = given["image_size"]
         if not _is_count(side) or shape not in ([1, side, side], [3, side, side]):
             raise ValueError(f"images of {side!r} pixels are no inputs of shape {shape}")
+        short = given.get("short_side", side)
+        if not _is_count(short) or not side <= short <= 2 * side:
+            raise ValueError(f"a shorter side of {short!r} pixels is none for {side}")
     if kind == "table" and (not _names(given["columns"]) or shape != [len(given["columns"])]):
         raise ValueError("the columns are no list of names, one for each input")
     if kind == "texts":

@@ -140,7 +140,8 @@ def _of_image(image: Any, card: dict[str, Any]) -> Tensor:
 
     if card["preprocessing"]["kind"] != "images":
         raise LabError("The model was not trained on images: give it an array.")
-    array, grey = pixels.prepared(image, image.format, card["preprocessing"]["image_size"])
+    made = card["preprocessing"]
+    array, grey = pixels.prepared(image, image.format, made["image_size"], made.get("short_side"))
     return torch.from_numpy(pixels.with_channels(array, card["shape"][0], grey))
 
 
@@ -185,7 +186,8 @@ def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
         content = path.read_bytes()
         if not content:
             raise ValueError("the file is empty")
-        array, grey, _ = pixels.decode(content, card["preprocessing"]["image_size"])
+        made = card["preprocessing"]
+        array, grey, _ = pixels.decode(content, made["image_size"], made.get("short_side"))
     except FileNotFoundError:
         yield Item(str(path), None, "there is no such file")
     except Exception as error:  # Pillow's plugins raise all kinds

@@ -38,8 +38,7 @@ def keep(folder: Path, data: Data, runs: dict[str, Record], seed: int, train_siz
     path = folder / NAME
     found = {label: scores_of(record) for label, record in runs.items()}
     known = {label: scores for label, scores in found.items() if scores is not None}
-    inputs = data.test.inputs
-    if len(known) < 2 or not are_pictures(inputs):
+    if len(known) < 2 or not are_pictures(data.test.inputs):
         path.unlink(missing_ok=True)
         return
     labels = list(known)
@@ -49,7 +48,7 @@ def keep(folder: Path, data: Data, runs: dict[str, Record], seed: int, train_siz
     if not len(rows):
         path.unlink(missing_ok=True)
         return
-    chosen = inputs[data.test.index[torch.from_numpy(rows.copy()).to(data.test.index.device)]]
+    chosen = data.test.some(torch.from_numpy(rows.copy()))
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,

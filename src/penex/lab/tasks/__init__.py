@@ -104,6 +104,9 @@ _MODULES = {
     "bbc_news": ("penex.lab.tasks.bbc_news", "TASK"),
     "cifar10_resnet18": ("penex.lab.tasks.resnet18", "TEN"),
     "cifar100_resnet18": ("penex.lab.tasks.resnet18", "HUNDRED"),
+    "imagenet": ("penex.lab.tasks.imagenet", "IMAGENET"),
+    "tiny_imagenet": ("penex.lab.tasks.imagenet", "TINY"),
+    "imagenette": ("penex.lab.tasks.imagenet", "IMAGENETTE"),
 }
 
 NAMES = tuple(_MODULES)

@@ -23,8 +23,8 @@ _SMALL = 300_000  # parameters: a larger model keeps a CPU's cores busy by itsel
 
 def size_for(place: Place, wanted: int | None, run: Run) -> int:
     """How many models a pack may have: what the user wants, or what pays for runs like this."""
-    if ranks.world() > 1:
-        return 1
+    if ranks.world() > 1 or place.data(run).train.stream is not None:
+        return 1  # a pack's inputs are in memory
     if wanted is not None:
         return wanted
     device = place.device

@@ -109,13 +109,20 @@ def _card_of(run: Run, learner: Learner, data: Data) -> Json:
             **run.task.preprocessing,
             **(run.task.encoder.card if run.task.encoder else {}),
             "inputs": str(data.train.inputs.dtype).removeprefix("torch."),
-            "range": [float(value) for value in data.train.inputs.aminmax()],
+            "range": _range(data.train),
             "mean": data.mean.flatten().tolist(),
             "std": data.std.flatten().tolist(),
         },
         "loss": str(run.loss),
         "task": run.task.name,
     }
+
+
+def _range(part: Part) -> list[float]:
+    """The least and the largest number among inputs; of images in files, those they may have."""
+    if part.stream is not None:
+        return [0.0, 255.0]
+    return [float(value) for value in part.inputs.aminmax()]
 
 
 def _evaluate(record: Record, learner: Learner, data: Data) -> Json | None:
