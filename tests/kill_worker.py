@@ -1,8 +1,9 @@
 """Kill a command at random moments until it was hit often enough; print what happened.
 
-Usage: kill_worker.py FOLDER KILLS SEED compare|tune|texts. It forks, so that a killed command dies
-while it trains and not while it imports torch. FOLDER/whole is what an undisturbed one leaves,
-FOLDER/0, FOLDER/1, ... what those leave that were killed again and again and then completed.
+Usage: kill_worker.py FOLDER KILLS SEED compare|tune|texts|images. It forks, so that a killed
+command dies while it trains and not while it imports torch. FOLDER/whole is what an undisturbed one
+leaves, FOLDER/0, FOLDER/1, ... what those leave that were killed again and again and then
+completed.
 """
 
 import os
@@ -18,7 +19,9 @@ import sklearn.datasets  # noqa: F401
 import torch
 
 from penex import cli
+from penex.lab import tasks
 from penex.report import figures, terminal  # noqa: F401
+from small_trees import small_task
 
 COMMANDS = {
     "compare": [
@@ -33,6 +36,10 @@ COMMANDS = {
         "train", "--data", "reviews.csv", "--text-column", "body", "--label-column", "stars",
         "--encoder", "encoder", "--loss", "penex", "--epochs", "20", "--batch-size", "8",
         "--accumulate", "2", "--device", "cpu", "--save-seconds", "0",
+    ],
+    "images": [
+        "train", "small_tree", "--loss", "penex", "--epochs", "12", "--device", "cpu",
+        "--save-seconds", "0",
     ],
 }  # fmt: skip
 
@@ -65,6 +72,8 @@ def main(folder: Path, kills: int, seed: int, command: str) -> None:
     torch.set_num_threads(1)
     if command == "texts":
         from transformers import AutoModelForSequenceClassification  # noqa: F401
+    if command == "images":
+        tasks.register(small_task(folder / "tree"))
     moments = random.Random(seed)
     began = time.monotonic()
     whole = start(command, folder / "whole")

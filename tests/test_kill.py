@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from penex.lab.data.streams import WORKERS
+from small_trees import write_tree
+
 from texts import write_encoder, write_table
 
 WORKER = Path(__file__).with_name("kill_worker.py")
@@ -99,6 +102,28 @@ def test_fine_tuning_that_is_killed_completes_bit_for_bit(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     hit, comparisons = (int(word) for word in done.stdout.split())
     assert hit == 6
+    whole = content(tmp_path / "whole")
+    assert any(name.endswith("model.safetensors") for name in whole)
+    for number in range(comparisons):
+        assert content(tmp_path / str(number)) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_training_on_files_that_is_killed_completes_bit_for_bit(tmp_path: Path) -> None:
+    """In the middle of epochs, while processes decode ahead; a file of the tree is broken."""
+    broken = write_tree(tmp_path / "tree") / "train" / "n0002" / "3.JPEG"
+    broken.write_bytes(broken.read_bytes()[:300])
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(tmp_path), "8", "0", "images"],
+        env={**os.environ, WORKERS: "2"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    hit, comparisons = (int(word) for word in done.stdout.split())
+    assert hit == 8
     whole = content(tmp_path / "whole")
     assert any(name.endswith("model.safetensors") for name in whole)
     for number in range(comparisons):

@@ -13,7 +13,9 @@ import safetensors.torch
 from torch import Tensor
 
 from penex import registry
+from small_trees import write_tree
 
+STREAMS = Path(__file__).with_name("stream_worker.py")
 WORKER = Path(__file__).with_name("lab_worker.py")
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -72,3 +74,19 @@ def test_torchrun_trains_and_resumes_a_run(tmp_path: Path) -> None:
         for name in ("one", "two")
     ]
     assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_train_on_files_as_one_does(tmp_path: Path) -> None:
+    """Each decodes its own share of every micro-batch; some shares of the last ones are empty."""
+    tree = write_tree(tmp_path / "tree")
+    for name, start in (("one", []), ("two", TORCHRUN)):
+        line = [sys.executable, *start, str(STREAMS), str(tree), str(tmp_path / name)]
+        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    one, two = (
+        safetensors.torch.load_file(next((tmp_path / name).glob("**/seed-0/model.safetensors")))
+        for name in ("one", "two")
+    )
+    for key, value in one.items():
+        assert (value - two[key]).norm() <= 1e-10 * value.norm(), key

@@ -73,6 +73,11 @@ def test_the_logits_are_those_of_the_plain_formula() -> None:
     torch.testing.assert_close(model(images), _plain(model, images, 4), rtol=1e-12, atol=1e-12)
 
 
+def test_no_images_have_no_logits() -> None:
+    """What a process has of a batch that is too small for all of them."""
+    assert tiny()(torch.zeros(0, 3, 8, 8, dtype=torch.float64)).shape == (0, 5)
+
+
 def test_vit_base_is_the_papers() -> None:
     """The appendix's table: 197 tokens of 768, twelve blocks, 12 heads of 64, 3072, dropout 0.1."""
     with torch.device("meta"):

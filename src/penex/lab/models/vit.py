@@ -39,7 +39,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """softmax(q k^T / sqrt(width of a head)) v of every head, side by side, mixed."""
         b, n, width = x.shape
-        q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        each = width // self.heads
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, each).permute(2, 0, 3, 1, 4)
         seen = nn.functional.scaled_dot_product_attention(q, k, v)
         mixed: Tensor = self.out(seen.transpose(1, 2).reshape(b, n, width))
         return mixed
