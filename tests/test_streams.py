@@ -1,10 +1,12 @@
 """Images that stay in their files: what is seen of them, by whom they are decoded, and when."""
 
 import io
+import json
 import os
 import random
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +21,12 @@ from penex.lab.data.split import split
 from penex.lab.data.streams import WORKERS, Decoders, Job, Stream
 from penex.lab.engine import loop
 from penex.lab.engine.learner import Learner
+from penex.lab.ground import environment
 from penex.lab.ground.errors import LabError
 from penex.lab.models import exported
 from penex.lab.tasks import runs
+from penex.lab.tasks.own import own
+from penex.lab.training.flow import Flow
 from penex.registry import FIVE
 from small_trees import CLASSES, EACH, SIDE, build, small_task, write_annotated, write_tree
 
@@ -315,3 +320,90 @@ def test_the_recipe_is_the_appendix(name: str, side: int, size: int, model: str)
     assert found["label_smoothing"]["epsilon"] == 0.1
     assert found["focal"]["gamma"] == 2.0
     assert found["confidence_penalty"]["lambda_"] == 0.1
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_pace_is_that_of_an_epoch_and_the_bound_that_of_the_run(tree: Path) -> None:
+    data = split(trees.streamed(trees.listed(tree), SIDE, "it"), 0, 40, val=8)
+    train, test = data.train.stream, data.test.stream
+    assert train is not None
+    assert test is not None
+    clock = _Clock()
+    flow = Flow(data, clock)
+    clock.now, train.took, train.waited = 10.0, 500, 1.0
+    assert flow.epoch() == {"flow": {"images_per_second": 50.0, "waiting": 0.1}}
+    assert list(flow.sentences()) == []
+    clock.now, train.took, train.waited, test.waited = 20.0, 700, 5.0, 3.0
+    assert flow.epoch() == {"flow": {"images_per_second": 20.0, "waiting": 0.7}}
+    (sentence,) = flow.sentences()
+    assert "40%" in sentence  # 8 of 20 seconds
+    train.unreadable[3] = "it is truncated"
+    assert "1 image" in list(flow.sentences())[1]
+
+
+def test_who_watches_is_told_the_pace_and_records_are_not(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WORKERS, "0")
+    lines: list[Any] = []
+    said: list[str] = []
+    hooks = training.Hooks(epoch=lambda run, line: lines.append(line), say=said.append)
+    run = runs.plan(small_task(tree, epochs=1), runs.LossSpec("ce"), 0)
+    record = training.train(run, training.Place(tmp_path, CPU, hooks))
+    assert lines[0]["flow"]["images_per_second"] > 0
+    assert 0 < lines[0]["flow"]["waiting"] < 1
+    assert "flow" not in (record.folder / "metrics.jsonl").read_text()
+
+
+def test_lack_of_memory_names_what_helps(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(loop, "fit", fail)
+    run = runs.plan(small_task(tree), runs.LossSpec("ce"), 0)
+    with pytest.raises(LabError, match=r"micro-batches of 4 .*--accumulate.*--recompute"):
+        training.train(run, training.Place(tmp_path, CPU))
+
+
+def test_a_folder_that_memory_does_not_do_for_stays_in_its_files(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same folder is decoded whole where there is room."""
+    monkeypatch.setenv("PENEX_CACHE", str(tmp_path / "cache"))
+    folder = tree / "train"
+    _, collection = own(folder)
+    assert collection.train.stream is None
+    needed = collection.train.inputs.numel()
+    monkeypatch.setattr(environment, "free_memory", lambda: needed)
+    assert own(folder)[1].train.stream is None
+    monkeypatch.setattr(environment, "free_memory", lambda: needed - 1)
+    task, large = own(folder)
+    assert large.train.stream is not None
+    assert large.train.inputs.shape == collection.train.inputs.shape
+    assert task.identity != own(tree)[0].identity
+
+
+@pytest.mark.slow
+def test_a_comparison_of_files_has_its_table_and_its_pictures(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "free_memory", lambda: 1000)
+    folder = tree / "train"
+    words = ["compare", "--data", str(folder), "--losses", "ce", "penex", "--seeds", "1"]
+    cli.main([*words, "--epochs", "1", "--device", "cpu", "--out", str(tmp_path)])
+    said = capsys.readouterr()
+    assert "they stay in their files" in said.err
+    listing = json.loads((tmp_path / "train" / "comparison.json").read_text())
+    assert [one["loss"] for one in listing["runs"]] == ["ce", "penex"]
+    assert len(list((tmp_path / "train").glob("**/done.json"))) == 2
+    cli.main(["data", "check", str(folder)])
+    assert "they stay in their files" in capsys.readouterr().out

@@ -116,7 +116,8 @@ def _check(path: Path, options: DataOptions) -> None:
     for sentence in collection.notes:
         print(f"- {visible(sentence)}")
     plan = _would(collection, options, task.train_size, f"train {task.model}")
-    print(f"{plan}, and inputs are normalised by the training part.")
+    by = "the training part" if collection.mean is None else "fixed numbers"
+    print(f"{plan}, and inputs are normalised by {by}.")
 
 
 def _would(collection: "Collection", options: DataOptions, size: int, verb: str) -> str:

@@ -16,6 +16,7 @@ from penex.lab.ground.errors import writes
 from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json, Record
 from penex.lab.tasks.runs import Run
+from penex.lab.training import flow
 from penex.lab.training.session import Lines, Silent, Watcher, name_of
 
 
@@ -64,7 +65,7 @@ class Bars(Silent):
     def epoch(self, run: Run, line: Json) -> None:
         """Move the run's bar; say how long all of them take."""
         self.progress.update(self.runs, note=self.pace.words())
-        note = f"validation accuracy {line['validation']['accuracy']:.4f}"
+        note = f"validation accuracy {line['validation']['accuracy']:.4f}{flow.words(line)}"
         self.progress.update(self.epochs, completed=line["epoch"], note=note)
 
     def done(self, run: Run, record: Record, reused: bool) -> None:

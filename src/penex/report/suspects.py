@@ -5,7 +5,10 @@ import io
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import penex
+from penex.lab.data.split import whole
 from penex.lab.ground import files
 from penex.lab.ground.sentences import count, visible
 from penex.lab.records.examples import are_pictures, thumbnails
@@ -154,7 +157,8 @@ def write(folder: Path, task: str, found: HeldOut, top: int, command: str) -> li
 
 def page(task: str, found: HeldOut, top: int, command: str) -> str:
     """The page as text, every picture in it."""
-    images = thumbnails(found.collection.train.inputs[found.order[:top]].cpu())
+    shown = torch.as_tensor(found.order[:top])
+    images = thumbnails(whole(found.collection.train).some(shown).cpu())
     lines = [_shown(line) for line in rows(found, top)]
     return render(
         "suspects.html",

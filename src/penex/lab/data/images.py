@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from penex.lab.data import Collection, Examples, cache
+from penex.lab.data import Collection, Examples, cache, sizes
 from penex.lab.data.decoding import Progress, decode_files
 from penex.lab.data.folders import Kind, Listing, list_files, some
 from penex.lab.data.pixels import size_of, suffixes
-from penex.lab.ground import files
+from penex.lab.data.trees import streamed
+from penex.lab.ground import environment, files
 from penex.lab.ground.errors import LabError
 
 _SIZES = (32, 64)
@@ -43,6 +44,9 @@ def read(root: Path, size: int | None, progress: Progress) -> Collection:
     size = default_size(listing) if size is None else size
     if size < 8:
         raise LabError(f"--image-size must be at least 8 pixels; got {size}.")
+    needed, free = len(listing.found) * 3 * size * size, environment.free_memory()
+    if needed > free:
+        return _streamed(listing, size, needed, free)
     array, facts = _cached(listing, size) or _decode_all(listing, size, progress)
     good = [k for k, problem in enumerate(facts["problems"]) if problem is None]
     if not good:
@@ -51,6 +55,16 @@ def read(root: Path, size: int | None, progress: Progress) -> Collection:
             f"{listing.found[0].path} ({facts['problems'][0]})."
         )
     return _collection(listing, size, array, facts, good)
+
+
+def _streamed(listing: Listing, size: int, needed: int, free: int) -> Collection:
+    """The images of a listing that memory does not do for, decoded while they are trained on."""
+    notes = (
+        f"The images would take {sizes.shown(needed)} of memory, and {sizes.shown(free)} are free: "
+        "they stay in their files, and are decoded as they are trained on, as random crops.",
+        *_notes(listing, [None] * len(listing.found), tuple({one.label for one in listing.found})),
+    )
+    return streamed(listing, size, "a folder of images", notes)
 
 
 def _start(listing: Listing, size: int) -> str:

@@ -59,8 +59,10 @@ def _copies(seen: dict[str, Labelled]) -> Iterator[str]:
 
 
 def _digests(part: Examples) -> Labelled:
-    """The labels of every different input, by its digest."""
+    """The labels of every different input, by its digest; none of inputs that are not in memory."""
     found: Labelled = {}
+    if part.stream is not None:
+        return found
     for row, label in zip(part.inputs.flatten(1).numpy(), part.targets.tolist(), strict=True):
         digest = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         found.setdefault(digest, []).append(label)

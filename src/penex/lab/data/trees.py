@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from penex.lab.data import Collection, Examples
+from penex.lab.data.crops import short_side
 from penex.lab.data.folders import Found, Kind, Listing, list_files
 from penex.lab.data.pixels import suffixes
 from penex.lab.data.streams import Decoders, Stream
@@ -82,13 +83,16 @@ def _annotated(root: Path, labels: set[str]) -> list[Found]:
     return sorted(found)
 
 
-def streamed(listing: Listing, size: int, source: str) -> Collection:
+def streamed(
+    listing: Listing, size: int, source: str, notes: tuple[str, ...] | None = None
+) -> Collection:
     """The images of a listing as a collection whose inputs stay in their files.
 
     Args:
         listing: of the files.
         size: the side of what a network sees of an image.
         source: what they are.
+        notes: what the user should know; the listing's own unless given.
     """
     classes = tuple(sorted({found.label for found in listing.found}))
     place = {label: k for k, label in enumerate(classes)}
@@ -99,7 +103,8 @@ def streamed(listing: Listing, size: int, source: str) -> Collection:
         targets = torch.tensor([place[found.label] for found in some])
         inputs = torch.empty(len(some), 3, size, size, dtype=torch.uint8, device="meta")
         stream = Stream([str(found.path) for found in some], size, decoders)
-        parts[part] = Examples(inputs, targets, stream=stream)
+        names = tuple(listing.name(found.path) for found in some)
+        parts[part] = Examples(inputs, targets, names=names, stream=stream)
     return Collection(
         classes=classes,
         mean=torch.tensor(MEAN).view(3, 1, 1),
@@ -108,9 +113,10 @@ def streamed(listing: Listing, size: int, source: str) -> Collection:
             "source": source,
             "image_size": size,
             "images": len(listing.found),
-            "listing": _checksum(listing),
+            "short_side": short_side(size),
+            "content": _checksum(listing),
         },
-        notes=tuple(listing.notes),
+        notes=tuple(listing.notes) if notes is None else notes,
         **parts,
     )
 

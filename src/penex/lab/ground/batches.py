@@ -60,12 +60,12 @@ def _or_none(compute: Compute, start: int, stop: int) -> Tensor | None:
     try:
         return compute(start, stop)
     except (MemoryError, RuntimeError) as error:
-        if stop - start <= 1 or not _is_lack_of_memory(error):
+        if stop - start <= 1 or not is_lack_of_memory(error):
             raise
     return None
 
 
-def _is_lack_of_memory(error: BaseException) -> bool:
+def is_lack_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory was short; of a CPU's torch says so in words only."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True

@@ -174,7 +174,8 @@ def _preprocessing(collection: Collection, text_column: str | None) -> dict[str,
     if "length" in facts:
         return {"kind": "texts", "text_column": text_column or "text"}
     if "image_size" in facts:
-        return {"kind": "images", "image_size": facts["image_size"]}
+        short = {"short_side": facts["short_side"]} if "short_side" in facts else {}
+        return {"kind": "images", "image_size": facts["image_size"], **short}
     if "columns" in facts:
         return {"kind": "table", "columns": facts["columns"]}
     shape = collection.train.inputs.shape

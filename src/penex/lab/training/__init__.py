@@ -15,9 +15,11 @@ from penex.lab.engine.alone import Alone
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
 from penex.lab.ground import chance, environment, memory, ranks
+from penex.lab.ground.batches import is_lack_of_memory
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.records import Record
 from penex.lab.tasks.runs import Run
+from penex.lab.training.flow import Flow
 from penex.lab.training.place import Hooks as Hooks
 from penex.lab.training.place import Place as Place
 from penex.lab.training.writing import Writer
@@ -28,7 +30,7 @@ def train(run: Run, place: Place) -> Record:
     record, device = place.record(run), place.device
     reused = record.is_done
     if not _is_done(run, record, place):
-        with _alone(record, device), settings(run.recipe, device):
+        with _alone(record, device), settings(run.recipe, device), _enough_memory(run):
             _train(run, record, place)
     place.hooks.done(run, record, reused)
     return record
@@ -76,6 +78,23 @@ def _alone(record: Record, device: torch.device) -> Iterator[None]:
                 wrong = error
         ranks.all_or_none(wrong, device)
         yield
+
+
+@contextmanager
+def _enough_memory(run: Run) -> Iterator[None]:
+    """Say what helps where a run needs more memory than there is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        recipe = run.recipe
+        raise LabError(
+            f"Memory is short for {run.task.name} with micro-batches of "
+            f"{-(-recipe.batch_size // recipe.accumulate)} examples. --accumulate, now "
+            f"{recipe.accumulate}, makes them smaller; --recompute True saves memory in a vit, and "
+            "the run goes on where it was; --autocast True or a smaller --model need less too."
+        ) from error
 
 
 @contextmanager
@@ -150,5 +169,5 @@ def seated(run: Run, record: Record, place: Place) -> loop.Seat:
     checkpoint.load(record.checkpoint, learner, position)
     if writes:
         record.rewind_metrics(position.epoch, position.lines_sha256)
-    writer = Writer(run, record, learner, data, position, place.hooks)
+    writer = Writer(run, record, learner, data, position, place.hooks, Flow(data))
     return loop.Seat(learner, data, run.seed, position, writer)

@@ -27,6 +27,7 @@ class Hooks:
         stop: asked after each step; True to save and stop.
         save_seconds: how often to save a checkpoint.
         keep_checkpoints: whether a run that is done keeps its last one.
+        say: a sentence on what is worth knowing beside the numbers.
     """
 
     begin: Callable[[Run, int], None] = lambda run, epochs: None
@@ -35,6 +36,7 @@ class Hooks:
     stop: Callable[[], bool] = loop.never
     save_seconds: float = 30.0
     keep_checkpoints: bool = False
+    say: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
         if not self.save_seconds >= 0:

@@ -14,6 +14,7 @@ from penex.lab.ground.sentences import count, visible
 from penex.lab.ground.stop import stoppable
 from penex.lab.records import Json, Record
 from penex.lab.tasks.runs import Run
+from penex.lab.training import flow
 from penex.lab.training.pace import Pace
 from penex.lab.training.place import Hooks, Place
 from penex.lab.training.sinks import Tracker
@@ -133,7 +134,8 @@ def name_of(run: Run) -> str:
 
 def _progress(run: Run, line: Json) -> str:
     accuracy = line["validation"]["accuracy"]
-    return f"epoch {line['epoch']}/{run.recipe.epochs}, validation accuracy {accuracy:.4f}"
+    where = f"epoch {line['epoch']}/{run.recipe.epochs}"
+    return f"{where}, validation accuracy {accuracy:.4f}{flow.words(line)}"
 
 
 def _ending(record: Record) -> str:
@@ -217,5 +219,5 @@ def open_session(
     ):
         if alone := half_launched():
             watch.say(alone)
-        hooks = Hooks(begin, epoch, done, stop, save_seconds, keep_checkpoints)
+        hooks = Hooks(begin, epoch, done, stop, save_seconds, keep_checkpoints, watch.say)
         yield Session(Place(out, where, hooks), watch.say)

@@ -16,6 +16,7 @@ from penex.lab.models import exported
 from penex.lab.records import Json, Record
 from penex.lab.records.reading import BEST, CALIBRATED
 from penex.lab.tasks.runs import Run
+from penex.lab.training.flow import Flow
 from penex.lab.training.place import Hooks
 
 
@@ -30,6 +31,7 @@ class Writer:
         data: of the run.
         position: how far it has come.
         hooks: who watches.
+        flow: how fast inputs come that stay in their files.
     """
 
     run: Run
@@ -38,11 +40,12 @@ class Writer:
     data: Data
     position: loop.Position
     hooks: Hooks
+    flow: Flow
 
     def epoch(self, line: Json) -> None:
         """Add the line of an epoch."""
         self.record.add_metrics(line)
-        self.hooks.epoch(self.run, line)
+        self.hooks.epoch(self.run, {**line, **self.flow.epoch()})
 
     def save(self, position: loop.Position, seconds: float) -> None:
         """Write a checkpoint."""
@@ -77,6 +80,8 @@ class Writer:
             },
             keep_checkpoint=self.hooks.keep_checkpoints,
         )
+        for sentence in self.flow.sentences():
+            self.hooks.say(sentence)
 
     def _best(self, card: Json, last: Json) -> Json | None:
         """The same judgement after the best epoch, whose network lies in a folder of its own.
