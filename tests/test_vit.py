@@ -11,8 +11,9 @@ from penex.lab.data import Data, Part
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
 from penex.lab.engine.step import HISTORY, step
+from penex.lab.ground import chance
 from penex.lab.ground.errors import LabError
-from penex.lab.models import find, layers
+from penex.lab.models import find
 from penex.lab.models.layers import Dropout
 from penex.lab.models.vit import Attention, Block, VisionTransformer
 from penex.lab.records.identity import as_recorded
@@ -152,12 +153,52 @@ def test_a_network_without_blocks_cannot_recompute_them() -> None:
         Learner(nn.Linear(2, 2), penex.PENEX(0.1), recipe, CPU)
 
 
-def test_the_places_of_wide_tokens_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "_KEPT", 16)
+def _plain_half(seed: int, count: int, row: int, column: int) -> int:
+    """The 16 bits that decide on an entry, in Python's own integers."""
+    word, golden = 0xFFFFFFFF, 0x9E3779B1
+
+    def mixed(x: int) -> int:
+        x ^= x >> 16
+        x = x * 0x85EBCA6B & word
+        x ^= x >> 13
+        x = x * 0xC2B2AE35 & word
+        return x ^ x >> 16
+
+    key = mixed((mixed(seed) ^ count * golden) & word)
+    both = mixed(mixed(key ^ row * golden & word) ^ column // 2 * golden & word)
+    return (both >> 16 if column % 2 else both) & 0xFFFF
+
+
+def test_the_mask_of_wide_rows_is_that_of_the_plain_formula() -> None:
+    found = chance.kept(torch.tensor(9), torch.tensor(4.0), 5, 3, 17, CPU, 0.3)
+    for row in range(3):
+        for column in range(17):
+            # As signed numbers: the upper half of them counts as below 0.
+            half = (_plain_half(9, 4, 5 + row, column) + 2**15) % 2**16
+            assert bool(found[row, column]) == (half >= round(0.3 * 2**16))
+
+
+def test_the_mask_of_wide_rows_is_random() -> None:
+    """Its rate by row and column, and what neighbours, rows and steps have in common: nothing."""
+    seed, rows, columns, p = torch.tensor([3, 4]), 64, 12_480, 0.1
+    masks = torch.stack(
+        [chance.kept(seed, torch.tensor(float(t)), 0, rows, columns, CPU, p) for t in (1, 2)]
+    )
+    dropped = 1 - masks.double()  # (steps, models, rows, columns)
+    assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / dropped.numel())
+    spread = math.sqrt(p * (1 - p))
+    for axis in range(4):
+        means = dropped.mean(axis)
+        assert (means - p).abs().max().item() < 6 * spread / math.sqrt(dropped.shape[axis])
+        shifted = dropped.roll(1, axis)
+        common = ((dropped - p) * (shifted - p)).mean().item() / spread**2
+        assert abs(common) < 5 / math.sqrt(dropped.numel() / 2)
+
+
+def test_wide_rows_draw_alike_however_a_batch_is_cut() -> None:
     layer = Dropout(0.5)
     layer.seed, layer.count = torch.tensor(3), torch.tensor(1.0)
-    layer(torch.ones(2, 8))
-    assert len(layer._places) == 1
-    wide = layer(torch.ones(2, 9))
-    assert len(layer._places) == 1
-    assert torch.equal(wide, layer(torch.ones(2, 9)))
+    whole = layer(torch.ones(5, 3, 3001))
+    layer.first = 2
+    assert torch.equal(layer(torch.ones(2, 3, 3001)), whole[2:4])
+    assert not layer._places  # a set for each layer and micro-batch would fill a GPU

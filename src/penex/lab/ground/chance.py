@@ -51,6 +51,53 @@ def uniform(seed: Tensor, count: Tensor, scattered: Tensor) -> Tensor:
     return _mixed(scattered ^ key.unsqueeze(-1)).float() / 2**32
 
 
+def kept(
+    seed: Tensor,
+    count: Tensor,
+    first: int,
+    rows: int,
+    columns: int,
+    device: torch.device,
+    p: float,
+) -> Tensor:
+    """What stays when entries are dropped with a probability, (..., rows, columns) of bool.
+
+    For wide rows, as the tokens of an image are: a 32-bit number decides on two entries, with p
+    rounded to a multiple of 2^-16, and nothing is kept for the next time. That is a fifth of the
+    memory traffic of `uniform`.
+
+    Args:
+        seed: int64, one for each model.
+        count: the number of the step.
+        first: the number of the first row within the whole batch.
+        rows: how many there are.
+        columns: the entries of a row.
+        device: where.
+        p: the probability of an entry to be dropped.
+
+    >>> seed, count, cpu = torch.tensor(3), torch.tensor(7), torch.device("cpu")
+    >>> whole = kept(seed, count, 0, 5, 1001, cpu, 0.25)
+    >>> bool((whole[2:] == kept(seed, count, 2, 3, 1001, cpu, 0.25)).all())
+    True
+    """
+    key = _mixed((_mixed(seed & _WORD) ^ (count.long() * 0x9E3779B1)) & _WORD)
+    of_rows = _mixed(key.unsqueeze(-1) ^ places(first, rows, 1, device))
+    of_pairs = places(0, -(-columns // 2), 1, device)
+    x = _signed(of_rows).unsqueeze(-1) ^ _signed(of_pairs)
+    # As `_mixed`, in 32 bits: what overflows is cut off, and a shift fills up with the sign.
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    x *= 0x85EBCA6B - 2**32
+    x ^= (x >> 13).bitwise_and_(0x7FFFF)
+    x *= 0xC2B2AE35 - 2**32
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    return x.view(torch.int16)[..., :columns] >= round(p * 2**16) - 2**15
+
+
+def _signed(x: Tensor) -> Tensor:
+    """32-bit numbers, held in int64, as int32 of the same bits."""
+    return ((x ^ 2**31) - 2**31).to(torch.int32)
+
+
 def sow(seed: int) -> None:
     """Seed every generator that a model may draw from: torch's, Python's and numpy's."""
     torch.manual_seed(seed)

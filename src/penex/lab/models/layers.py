@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from penex.lab.ground import chance
 from penex.lab.ground.errors import LabError
 
-_KEPT = 1 << 22  # places: 32 MB
+_WIDE = 8192  # entries of a row: past it the draws are halves of numbers, made anew each time
 
 
 class Dropout(nn.Module):
@@ -44,15 +44,13 @@ class Dropout(nn.Module):
         axes = self.seed.dim()
         rows, columns = x.shape[axes], math.prod(x.shape[axes + 1 :])
         place = self.first, rows, columns, x.device
-        places = self._places.get(place)
-        if places is None:
-            places = chance.places(*place)
-            # Those of wide tokens would fill a GPU, a set for each layer and each micro-batch.
-            if rows * columns <= _KEPT:
-                self._places[place] = places
-        drawn = chance.uniform(self.seed, self.count, places)
-        keep = (drawn >= self.p).to(x.dtype).view(x.shape)
-        return x * keep / (1 - self.p)
+        if columns > _WIDE:  # by the row alone, so that no micro-batch or process draws otherwise
+            keep = chance.kept(self.seed, self.count, *place, self.p)
+        else:
+            if place not in self._places:
+                self._places[place] = chance.places(*place)
+            keep = chance.uniform(self.seed, self.count, self._places[place]) >= self.p
+        return x * keep.to(x.dtype).view(x.shape) / (1 - self.p)
 
     def extra_repr(self) -> str:
         """The probability."""
