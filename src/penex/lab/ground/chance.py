@@ -63,8 +63,8 @@ def kept(
     """What stays when entries are dropped with a probability, (..., rows, columns) of bool.
 
     For wide rows, as the tokens of an image are: a 32-bit number decides on two entries, with p
-    rounded to a multiple of 2^-16, and nothing is kept for the next time. That is a fifth of the
-    memory traffic of `uniform`.
+    rounded to a multiple of 2^-16, and nothing is kept for the next time. It reads and writes a
+    fraction of what `uniform` does.
 
     Args:
         seed: int64, one for each model.

@@ -71,7 +71,7 @@ class Blocks(nn.Sequential):
 
     Attributes:
         recompute: whether each layer is computed again in the backward pass instead of keeping what
-            it computed on the way: less memory, a third more time. The engine sets it.
+            it computed on the way: less memory, about a third more time. The engine sets it.
     """
 
     recompute: bool = False
