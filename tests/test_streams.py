@@ -2,9 +2,11 @@
 
 import io
 import json
+import multiprocessing
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from penex.lab.engine import loop
 from penex.lab.engine.learner import Learner
 from penex.lab.ground import environment
 from penex.lab.ground.errors import LabError
+from penex.lab.ground.stop import stoppable
 from penex.lab.models import exported
 from penex.lab.tasks import runs
 from penex.lab.tasks.own import own
@@ -256,16 +259,54 @@ def test_decoding_processes_end_with_the_one_they_decode_for(
     os.waitpid(child, 0)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
+def test_a_decoder_that_is_killed_is_a_sentence_and_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the handlers of a training command, which its children have too."""
+    monkeypatch.setenv(WORKERS, "2")
+    before = multiprocessing.active_children()
+    with stoppable():
+        stream = _stream(tmp_path, 2)
+        stream.announce([[0], [1]], lambda row: (), None)
+        stream.take(1, CPU)
+        ours = [child for child in multiprocessing.active_children() if child not in before]
+        assert len(ours) == 2
+        for child in ours:
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGTERM)  # as a scheduler does, to all of them
+        stream.take(1, CPU)
+        ours[0].kill()
+        ours[0].join()
+
+        def again() -> None:
+            stream.announce([[0]], lambda row: (), None)
+            stream.take(1, CPU)
+
+        for _ in range(2):
+            with pytest.raises(LabError, match=WORKERS):
+                again()
+        ours[1].join()
+
+
 def test_a_run_leaves_a_model_that_sees_files_as_it_was_judged(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From files to a record; its predictions of test files are those of the record."""
+    """From files to a record; its predictions of test files are those of the record.
+
+    Who watches is told the pace, which no record holds.
+    """
     monkeypatch.setenv(WORKERS, "0")
     monkeypatch.setitem(models.MODELS, "vit", build)
     run = runs.plan(small_task(tree, epochs=1), runs.LossSpec("penex"), 0)
-    place = training.Place(tmp_path, CPU)
+    lines: list[Any] = []
+    hooks = training.Hooks(epoch=lambda run, line: lines.append(line))
+    place = training.Place(tmp_path, CPU, hooks)
     record = training.train(run, place)
     assert record.done()["status"] == "completed"
+    assert lines[0]["flow"]["images_per_second"] > 0
+    assert 0 < lines[0]["flow"]["waiting"] < 1
+    assert "flow" not in (record.folder / "metrics.jsonl").read_text()
     stream = place.data(run).test.stream
     assert stream is not None
     kept = np.load(record.folder / "predictions.npz")
@@ -346,20 +387,6 @@ def test_the_pace_is_that_of_an_epoch_and_the_bound_that_of_the_run(tree: Path) 
     assert "40%" in sentence  # 8 of 20 seconds
     train.unreadable[3] = "it is truncated"
     assert "1 image" in list(flow.sentences())[1]
-
-
-def test_who_watches_is_told_the_pace_and_records_are_not(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(WORKERS, "0")
-    lines: list[Any] = []
-    said: list[str] = []
-    hooks = training.Hooks(epoch=lambda run, line: lines.append(line), say=said.append)
-    run = runs.plan(small_task(tree, epochs=1), runs.LossSpec("ce"), 0)
-    record = training.train(run, training.Place(tmp_path, CPU, hooks))
-    assert lines[0]["flow"]["images_per_second"] > 0
-    assert 0 < lines[0]["flow"]["waiting"] < 1
-    assert "flow" not in (record.folder / "metrics.jsonl").read_text()
 
 
 def test_lack_of_memory_names_what_helps(

@@ -9,12 +9,15 @@ import itertools
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +87,12 @@ def workers() -> int:
     return int(text)
 
 
+def _begin_worker() -> None:
+    """As `decoding` has it; and who is asked to stop may still want images for the last step."""
+    begin_worker()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 class Decoders:
     """Processes that decode images, those of all parts of a data set; none before they are needed.
 
@@ -94,6 +103,7 @@ class Decoders:
     def __init__(self) -> None:
         self.number = workers()
         self._pool: ProcessPoolExecutor | None = None
+        self._others: list[BaseProcess] = []  # children that were there before
 
     def start(self, job: Job) -> Future[Chunk] | None:
         """Let a process decode some images."""
@@ -104,9 +114,30 @@ class Decoders:
             kind = "fork" if sys.platform == "linux" else "spawn"
             context = multiprocessing.get_context(kind)
             self._pool = ProcessPoolExecutor(
-                self.number, mp_context=context, initializer=begin_worker
+                self.number, mp_context=context, initializer=_begin_worker
             )
-        return self._pool.submit(decode, job)
+            self._others = multiprocessing.active_children()
+        with self._whole():
+            return self._pool.submit(decode, job)
+
+    def result(self, future: Future[Chunk]) -> Chunk:
+        """What a process has decoded."""
+        with self._whole():
+            return future.result()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A LabError if one of the processes was killed."""
+        try:
+            yield
+        except BrokenProcessPool as error:
+            for child in multiprocessing.active_children():  # they do not listen to the pool
+                if child not in self._others:
+                    child.kill()
+            raise LabError(
+                "A process that decodes images was killed: by lack of memory, or by a file that "
+                f"makes a decoder crash. {WORKERS} says how many there are, now {self.number}."
+            ) from error
 
 
 class Stream:
@@ -187,11 +218,11 @@ class Stream:
 
     def _result(self, job: Job, future: Future[Chunk] | None, device: torch.device) -> Chunk:
         if future is not None and future.done():
-            return _of(future)
+            return self._decoders.result(future)
         if device.type == "cuda":  # as long as the GPU has something to do, nothing is lost
             torch.cuda.synchronize(device)
         began = time.monotonic()
-        chunk = decode(job) if future is None else _of(future)
+        chunk = decode(job) if future is None else self._decoders.result(future)
         self.waited += time.monotonic() - began
         return chunk
 
@@ -210,13 +241,3 @@ class Stream:
                 image: Array = chunk.images[0]
                 return image
         raise LabError(f"No image of the class of {self.paths[row]} can be decoded.")
-
-
-def _of(future: Future[Chunk]) -> Chunk:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise LabError(
-            "A process that decodes images was killed: by lack of memory, or by a file that makes "
-            f"a decoder crash. {WORKERS} says how many there are."
-        ) from error
