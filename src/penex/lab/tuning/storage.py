@@ -38,6 +38,12 @@ class Storage:
     shared: bool = True
     writable: bool = True
 
+    @property
+    def leases(self) -> bool:
+        """Whether several workers may share a study in it: a PostgreSQL server."""
+        engine = getattr(self.optuna, "engine", None)
+        return engine is not None and engine.dialect.name == "postgresql"
+
     def close(self) -> None:
         """Close the connections to a database."""
         engine = getattr(self.optuna, "engine", None)
@@ -78,11 +84,28 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
     if kind in ("postgres", "postgresql"):
         url = "postgresql+psycopg" + url[len(kind) :]  # the driver of the extra tune
     try:
-        with _opening(url):
-            storage = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+        options = _engine_options(url)
+        with _opening(url, options):
+            storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
     except Exception as error:  # whatever a database and its driver raise
-        raise LabError(f"The storage {shown} cannot be opened: {_said(error, url)}") from None
+        raise LabError(f"The storage {shown} cannot be opened: {said(error, url)}") from None
     return Storage(storage, shown, file and file.resolve(), shared=file is None)
+
+
+def _engine_options(url: str) -> dict[str, Any]:
+    """How to connect: to a server that hundreds of workers use, only while there is a question."""
+    import sqlalchemy
+
+    if sqlalchemy.make_url(url).get_backend_name() != "postgresql":
+        return {"pool_pre_ping": True}
+    patience = {  # seconds, and milliseconds: a machine that is gone does not say so
+        "connect_timeout": 10,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+    }
+    return {"poolclass": sqlalchemy.pool.NullPool, "connect_args": patience}
 
 
 @contextmanager
@@ -94,12 +117,12 @@ def trouble(storage: Storage) -> Iterator[None]:
         if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
             raise
         raise LabError(
-            f"The storage {storage.shown} failed: {_said(error)} What was told is kept; give the "
+            f"The storage {storage.shown} failed: {said(error)} What was told is kept; give the "
             "command again."
         ) from None
 
 
-def _said(error: Exception, url: str = "") -> str:
+def said(error: Exception, url: str = "") -> str:
     """The first line of what a database says, without the password of its URL."""
     cause = error.__cause__ or error  # Optuna wraps what the driver says
     lines = [line for line in str(cause).splitlines() if line.strip()]
@@ -118,7 +141,7 @@ def alone(storage: Storage, names: list[str]) -> Iterator[None]:
 
 
 def _locked_names(storage: Storage, names: list[str]) -> list[str]:
-    if not storage.writable:
+    if not storage.writable or storage.leases:
         return []
     return names if storage.shared else ["all studies"]
 
@@ -149,11 +172,11 @@ def _lock_of(storage: Storage, name: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _opening(url: str) -> Iterator[None]:
+def _opening(url: str, options: dict[str, Any]) -> Iterator[None]:
     """One process at a time: those that open a new database together would all make its tables."""
     import sqlalchemy
 
-    engine = sqlalchemy.create_engine(url)
+    engine = sqlalchemy.create_engine(url, **options)
     try:
         with _locked_on_server(engine, "opens a storage", wait=True):
             yield
