@@ -1,6 +1,7 @@
 """A PostgreSQL server that many workers write to: one transaction for many calls, and outages."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -89,7 +90,7 @@ class Patience:
         while (found := self.once(act)) is None:
             if self.stop():
                 raise Interrupted
-            threading.Event().wait(_AGAIN)
+            time.sleep(_AGAIN)
         return found
 
     def _note(self, error: Exception) -> None:

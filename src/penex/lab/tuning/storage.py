@@ -81,22 +81,44 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
             raise LabError(f"The storage {shown} keeps nothing: name a file, as sqlite:///file.db.")
         if existing and not file.exists():
             raise LabError(f"The storage {shown} is not there.")
-    if kind in ("postgres", "postgresql"):
-        url = "postgresql+psycopg" + url[len(kind) :]  # the driver of the extra tune
-    try:
-        options = _engine_options(url)
-        with _opening(url, options):
-            storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
-    except Exception as error:  # whatever a database and its driver raise
-        raise LabError(f"The storage {shown} cannot be opened: {said(error, url)}") from None
+    with opening(url), _one_at_a_time(url):
+        storage = optuna.storages.RDBStorage(with_driver(url), engine_kwargs=_options(url))
     return Storage(storage, shown, file and file.resolve(), shared=file is None)
 
 
-def _engine_options(url: str) -> dict[str, Any]:
+@contextmanager
+def opening(url: str) -> Iterator[None]:
+    """Turn whatever a database and its driver raise into one sentence."""
+    try:
+        yield
+    except LabError:
+        raise
+    except Exception as error:
+        shown = without_password(url)
+        raise LabError(f"The storage {shown} cannot be opened: {said(error, url)}") from None
+
+
+def with_driver(url: str) -> str:
+    """The URL of a database, with the driver of the extra tune if it is PostgreSQL's.
+
+    >>> with_driver("postgresql://me@host/name")
+    'postgresql+psycopg://me@host/name'
+    """
+    return re.sub(r"^postgres(ql)?:", "postgresql+psycopg:", url)
+
+
+def engine_of(url: str) -> Any:
+    """SQLAlchemy's engine for a database."""
+    import sqlalchemy
+
+    return sqlalchemy.create_engine(with_driver(url), **_options(url))
+
+
+def _options(url: str) -> dict[str, Any]:
     """How to connect: to a server that hundreds of workers use, only while there is a question."""
     import sqlalchemy
 
-    if sqlalchemy.make_url(url).get_backend_name() != "postgresql":
+    if not url.startswith("postgres"):
         return {"pool_pre_ping": True}
     patience = {  # seconds, and milliseconds: a machine that is gone does not say so
         "connect_timeout": 10,
@@ -172,11 +194,9 @@ def _lock_of(storage: Storage, name: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _opening(url: str, options: dict[str, Any]) -> Iterator[None]:
-    """One process at a time: those that open a new database together would all make its tables."""
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(url, **options)
+def _one_at_a_time(url: str) -> Iterator[None]:
+    """Those that open a new database together would all make its tables."""
+    engine = engine_of(url)
     try:
         with _locked_on_server(engine, "opens a storage", wait=True):
             yield

@@ -5,7 +5,7 @@ is asked for when the last pack of it was told. So what a study suggests and fin
 on who trained what.
 """
 
-import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -124,6 +124,8 @@ class Worker:
         """The next pack to train, when there is one; None if all studies are over."""
         waited = False
         while names := [name for name in self._losses if name not in self._over]:
+            if self.place.hooks.stop():
+                raise Interrupted
 
             def look(names: list[str] = names) -> tuple[leases.Lease | None, set[str]]:
                 with self.storage.optuna.engine.begin() as connection:
@@ -140,13 +142,8 @@ class Worker:
                 if not waited:
                     self.say("Waiting: other workers have all packs of this batch.")
                 waited = True
-                self._pause()
+                time.sleep(min(_LONGEST_PAUSE, self.seconds / _LOOKS))
         return None
-
-    def _pause(self) -> None:
-        if self.place.hooks.stop():
-            raise Interrupted
-        threading.Event().wait(min(_LONGEST_PAUSE, self.seconds / _LOOKS))
 
     def _carry_out(self, lease: leases.Lease) -> None:
         """Train a pack and tell it; what was lost to another worker is thrown away."""
@@ -161,7 +158,7 @@ class Worker:
             try:
                 self._train(list(runs.values()), lease, replace(self.place, hooks=hooks))
                 kept = self._patience(lambda: self._tell(lease, runs))
-            except (Interrupted, RecordError):
+            except (Interrupted, RecordError, OSError):  # OSError: its files were swept away
                 if asked() or self._patience(lambda: (renewal.renew(),))[0]:
                     raise
                 kept = False
