@@ -7,9 +7,9 @@ well.
 """
 
 import os
+import select
 import signal
 import sys
-import time
 from pathlib import Path
 
 import optuna  # noqa: F401  (imported before the fork)
@@ -61,19 +61,27 @@ def owners(url: str) -> set[str]:
 
 def main(url: str, folder: Path, separate: bool, options: list[str]) -> int:
     torch.set_num_threads(1)
-    hit = [start(role, url, folder, separate, options) for role in ("killed", "stopped")]
-    for child in hit:
-        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
-    before = owners(url)
-    assert len(before) == 2
-    killed, stopped = hit
-    os.kill(killed, signal.SIGKILL)
-    os.waitpid(killed, 0)
-    steady = start("steady", url, folder, separate, options)
-    while owners(url) & before and os.waitpid(steady, os.WNOHANG) == (0, 0):
-        time.sleep(0.02)
-    os.kill(stopped, signal.SIGCONT)
-    return sum(os.waitpid(child, 0)[1] != 0 for child in (steady, stopped))
+    alive: dict[str, int] = {}
+    try:
+        for role in ("killed", "stopped"):
+            alive[role] = start(role, url, folder, separate, options)
+        for child in alive.values():
+            assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
+        before = owners(url)
+        assert len(before) == 2
+        os.kill(alive["killed"], signal.SIGKILL)
+        os.waitpid(alive.pop("killed"), 0)
+        alive["steady"] = start("steady", url, folder, separate, options)
+        steady = os.pidfd_open(alive["steady"])
+        while owners(url) & before:
+            ended = bool(select.select([steady], [], [], 0.02)[0])
+            assert not ended, "the worker that was left ended before it had the others' packs"
+        os.kill(alive["stopped"], signal.SIGCONT)
+        codes = [os.waitpid(alive.pop(role), 0)[1] for role in ("steady", "stopped")]
+        return sum(code != 0 for code in codes)
+    finally:
+        for child in alive.values():
+            os.kill(child, signal.SIGKILL)
 
 
 if __name__ == "__main__":

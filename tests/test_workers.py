@@ -1,5 +1,6 @@
 """Many workers, one study: whoever dies or sleeps, the study is that of one worker."""
 
+import os
 import subprocess
 import sys
 from contextlib import closing
@@ -48,6 +49,7 @@ def run(*words: object) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 @pytest.mark.parametrize("separate", [False, True], ids=["shared folder", "separate folders"])
 def test_a_study_of_three_workers_is_that_of_one(
     server: Server, tmp_path: Path, separate: bool
