@@ -108,7 +108,9 @@ def test_a_server_that_is_restarted_is_waited_for(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_stopped_gives_its_pack_back(server: Server, tmp_path: Path) -> None:
+def test_a_pack_that_was_given_back_or_left_goes_on_from_its_checkpoint(
+    server: Server, tmp_path: Path
+) -> None:
     url = server.database("given_back")
     two = replace(WHAT, changes={"epochs": 2})
     begun: list[object] = []
@@ -126,11 +128,15 @@ def test_a_worker_that_is_stopped_gives_its_pack_back(server: Server, tmp_path: 
         with pytest.raises(LabError, match=words):
             tuned(url, tmp_path, what=what, pack=pack)
     lease = "UPDATE penex_packs SET owner = 'x', version = '0.0', expires = now() + interval"
-    server.execute(f"{lease} '1 hour' WHERE first = 2", url)
+    server.execute(f"{lease} '1 hour' WHERE first = 0", url)
     with pytest.raises(LabError, match=r"tuned by penex 0\.0, and this is penex"):
         tuned(url, tmp_path, what=two)
-    server.execute(f"{lease} '-1 hour' WHERE first = 2", url)  # they are gone
-    assert len(tuned(url, tmp_path, what=two, lease_seconds=1.0)) == 7
+    server.execute(f"{lease} '-1 hour' WHERE first = 0", url)  # they are gone
+    reached: list[int] = []
+    later = Hooks(begin=lambda run, epochs: reached.append(epochs))
+    found = tuned(url, tmp_path, later, two, lease_seconds=1.0)
+    assert sorted(reached) == [0, 0, 0, 0, 0, 1, 1]  # the first pack from its checkpoint
+    assert found == tuned(server.database("never_given_back"), tmp_path / "whole", what=two)
 
 
 @pytest.fixture(scope="module")
