@@ -127,7 +127,10 @@ def _options(url: str) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": 25_000,
     }
-    return {"poolclass": sqlalchemy.pool.NullPool, "connect_args": patience}
+    if not with_driver(url).startswith("postgresql+psycopg"):
+        patience = {}  # another driver has other names for them
+    asked = {name: value for name, value in patience.items() if f"{name}=" not in url}
+    return {"poolclass": sqlalchemy.pool.NullPool, "connect_args": asked}
 
 
 @contextmanager
