@@ -341,9 +341,9 @@ def test_a_study_of_other_data_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_password_is_written_or_said(
-    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secret = server.replace("penex@", "penex:hunter@2@")  # the server trusts everyone
+    secret = server.url.replace("penex@", "penex:hunter@2@")  # the server trusts everyone
     options = ["--train-size", 40, "--epochs", 1, "--out", tmp_path, "--storage", secret]
     run("tune", "--loss", "focal", "--trials", 2, "--batch", 2, *options)
     run("tune", "--loss", "focal", "--trials", 2, "--batch", 2, *options[:-3], tmp_path / "b",
