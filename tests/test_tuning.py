@@ -5,11 +5,8 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +32,8 @@ from penex.paper.printed import authors_of
 from penex.registry import FIVE, Parameter
 from penex.report import studies
 from penex.report.page import tuning as tuning_page
+from postgres import Server
+from postgres import server as server
 
 optuna = pytest.importorskip("optuna")
 
@@ -342,9 +341,9 @@ def test_a_study_of_other_data_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_password_is_written_or_said(
-    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secret = server.replace("penex@", "penex:hunter@2@")  # the server trusts everyone
+    secret = server.url.replace("penex@", "penex:hunter@2@")  # the server trusts everyone
     options = ["--train-size", 40, "--epochs", 1, "--out", tmp_path, "--storage", secret]
     run("tune", "--loss", "focal", "--trials", 2, "--batch", 2, *options)
     run("tune", "--loss", "focal", "--trials", 2, "--batch", 2, *options[:-3], tmp_path / "b",
@@ -442,60 +441,17 @@ def test_a_storage_that_cannot_be_opened_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-def _postgres() -> Path | None:
-    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    found = shutil.which("initdb")
-    return places[-1] if places else Path(found).parent if found else None
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A real PostgreSQL server on a socket of its own; its URL."""
-    binaries = _postgres()
-    if binaries is None:
-        pytest.skip("needs PostgreSQL's initdb and pg_ctl")
-    with tempfile.TemporaryDirectory(prefix="penex-") as name:  # a socket's path must be short
-        folder = Path(name)
-        user: dict[str, Any] = {}
-        if os.geteuid() == 0:  # it refuses to run as root
-            shutil.chown(folder, "postgres")
-            user = {"user": "postgres"}
-        data, log = folder / "data", folder / "log"
-
-        def run(*command: str) -> None:
-            subprocess.run(
-                [str(binaries / command[0]), *command[1:]], check=True, cwd=folder,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user,
-            )  # fmt: skip
-
-        run("initdb", "-D", str(data), "-A", "trust", "-U", "penex", "--no-sync")
-        options = f"-c listen_addresses='' -k {folder} -F"
-        run("pg_ctl", "-D", str(data), "-l", str(log), "-o", options, "-w", "start")
-        try:
-            run("createdb", "-h", str(folder), "-U", "penex", "studies")
-            yield f"postgresql://penex@/studies?host={folder}"
-        finally:
-            run("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
-
-
-def test_a_server_gives_the_same_study(server: str, tmp_path: Path) -> None:
+def test_a_server_gives_the_same_study(server: Server, tmp_path: Path) -> None:
     what = small("penex")
-    with opened(server, tmp_path) as first, opened(server, tmp_path) as second:
-        found = tuning.tune(what, first, Place(tmp_path / "a"))["penex"]
+    with opened(server.url, tmp_path) as place:
+        found = tuning.tune(what, place, Place(tmp_path / "a"))["penex"]
         again = carried_out(what, tmp_path / "b")["penex"]
         assert fingerprint(found) == fingerprint(again)
-        assert "Another process tunes digits penex" in busy(first, second, "digits penex")
-        with alone(first, ["digits penex"]), alone(second, ["digits focal"]):
-            pass
 
 
 @pytest.mark.slow
-def test_several_processes_open_a_new_database_at_once(server: str, tmp_path: Path) -> None:
-    import psycopg
-
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE fresh")
-    url = server.replace("/studies?", "/fresh?")
+def test_several_processes_open_a_new_database_at_once(server: Server, tmp_path: Path) -> None:
+    url = server.database("fresh")
     worker = Path(__file__).with_name("storage_worker.py")
     done = subprocess.run(
         [sys.executable, str(worker), url, str(tmp_path), "3"], capture_output=True, text=True
@@ -640,7 +596,7 @@ def test_a_server_that_goes_away_is_named_as_the_cause() -> None:
 
     wrapped = RuntimeError("An exception is raised during the commit.")
     wrapped.__cause__ = OSError("server closed the connection unexpectedly")
-    assert storage._said(wrapped) == "server closed the connection unexpectedly"
+    assert storage.said(wrapped) == "server closed the connection unexpectedly"
 
 
 def test_a_storage_needs_tuned(capsys: pytest.CaptureFixture[str]) -> None:

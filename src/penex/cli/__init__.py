@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 from penex.cli import given
 from penex.cli.benchmarking import bench
 from penex.cli.caching import cache
 from penex.cli.collecting import data
+from penex.cli.options import hinted
 from penex.cli.parsing import Command, call_of
 from penex.cli.reporting import report
 from penex.cli.reproducing import reproduce
@@ -17,11 +19,18 @@ from penex.cli.using import export, predict
 from penex.lab.ground.errors import told
 
 
-def doctor() -> None:
-    """Say what is installed, which device there is, and what is missing for which command."""
-    from penex.lab.ground import health
+def doctor(storage: Annotated[str | None, hinted("URL")] = None) -> None:
+    """Say what is installed, which device there is, and what is missing for which command.
 
-    print(health.report())
+    Args:
+        storage: a PostgreSQL server, as postgresql://user@host/name: say also whether workers can
+            share studies there. Nothing is written to it.
+    """
+    from penex.lab.ground import health
+    from penex.lab.tuning import checkup
+
+    found = [checkup.report(storage)] if storage is not None else []
+    print("\n\n".join([health.report(), *found]))
 
 
 COMMANDS: dict[str, Command] = {

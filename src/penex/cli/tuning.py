@@ -23,6 +23,7 @@ from penex.cli.options import (
 )
 from penex.lab.ground.sentences import without_password
 from penex.lab.tuning.search import Tuning, ranges_of
+from penex.lab.tuning.workers import LEASE_SECONDS
 from penex.paper import studies
 from penex.registry import FIVE
 
@@ -50,6 +51,7 @@ def tune(
     save_seconds: float = 30.0,
     keep_checkpoints: bool = False,
     pack: str = "auto",
+    lease_seconds: float = LEASE_SECONDS,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
     judged: Judged = LAST,
@@ -74,8 +76,8 @@ def tune(
         batch: how many trials are suggested, trained and told together; another number is another
             study.
         seed: of the suggestions.
-        storage: a database that Optuna takes, as a URL; one process a loss may write to it at a
-            time.
+        storage: a database that Optuna takes, as a URL. On a PostgreSQL server any number of
+            workers, given the same command, share a study; elsewhere one process tunes a loss.
         train_size: how many training examples.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         out: the folder for all that is written.
@@ -85,7 +87,8 @@ def tune(
         save_seconds: how often to save a checkpoint, from which a stopped run goes on.
         keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
         pack: how many models to train side by side as one, which is faster for small ones: a
-            number, off, or auto for what pays.
+            number, off, or auto for what pays. A study on a server keeps its first one.
+        lease_seconds: on a server, how long a pack stays a worker's of which nothing is heard.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
         judged: after which epoch and at which temperature a trial's cross-entropy counts.
@@ -103,6 +106,7 @@ def tune(
         save_seconds,
         pack,
         keep_checkpoints,
+        lease_seconds,
     )
     losses = studies.losses_of(separated(loss), all)
     chosen = own.task(task, out)

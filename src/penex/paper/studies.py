@@ -21,6 +21,7 @@ from penex.lab.training.session import Watcher, open_session, pack_size
 from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import JOURNAL, open_storage, trouble
 from penex.lab.tuning.study import Progress, all_studies
+from penex.lab.tuning.workers import LEASE_SECONDS
 from penex.paper.plan import TUNABLE
 from penex.paper.printed import authors_of
 from penex.report import studies
@@ -47,6 +48,7 @@ class Way:
     save_seconds: float = 30.0
     pack: str = "auto"
     keep_checkpoints: bool = False
+    lease_seconds: float = LEASE_SECONDS
 
     def __post_init__(self) -> None:
         if launched() and int(os.environ["WORLD_SIZE"]) > 1:
@@ -102,6 +104,8 @@ def tune(what: Tuning, way: Way) -> bool:
                     storage,
                     replace(session.place, hooks=hooks),
                     told=told,
+                    say=session.say,
+                    lease_seconds=way.lease_seconds,
                     pack=pack_size(way.pack),
                 )
             except Interrupted:

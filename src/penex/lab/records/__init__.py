@@ -95,8 +95,15 @@ class Record(Reading):
         finally:
             self._lock = None
 
+    def evict(self) -> None:
+        """Take the lock from a process that is stopped: when it wakes up it writes nothing more.
+
+        For someone who knows that the run is another's by now.
+        """
+        (self.folder / _LOCK).unlink(missing_ok=True)
+
     def _check_place(self) -> None:
-        """A RecordError if the folder is no longer the one that was locked: someone removed it."""
+        """A RecordError if someone removed the folder, or took the lock, since it was locked."""
         if self._lock is None:
             return
         with suppress(FileNotFoundError):
@@ -169,6 +176,7 @@ class Record(Reading):
 
     def write_predictions(self, temperature: float, **logits_and_targets: Tensor) -> None:
         """Write the logits as the model gave them, the targets, and the loss's temperature."""
+        self._check_place()
         arrays = {name: value.cpu().numpy() for name, value in logits_and_targets.items()}
         buffer = io.BytesIO()
         np.savez_compressed(

@@ -14,6 +14,7 @@ from penex.lab.training.place import Place
 from penex.lab.tuning import study
 from penex.lab.tuning.search import Tuning, study_name
 from penex.lab.tuning.storage import Storage, alone
+from penex.lab.tuning.workers import LEASE_SECONDS, Worker
 
 Told = Callable[[list[study.Progress]], None]
 
@@ -24,7 +25,9 @@ def tune(
     place: Place,
     *,
     told: Told = lambda progress: None,
+    say: Callable[[str], None] = lambda text: None,
     pack: int | None = None,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> dict[str, Any]:
     """Carry out studies, or what is left of them; Optuna's studies by loss.
 
@@ -33,8 +36,13 @@ def tune(
         storage: where the studies are.
         place: where.
         told: gets the progress of all studies before each batch, and at the end.
+        say: says something to the user beside the progress.
         pack: how many models to train at once; None for what pays on the device.
+        lease_seconds: on a server that several workers share, how long a pack is a worker's after
+            its last sign of life.
     """
+    if storage.leases:
+        return Worker(tuning, storage, place, told, say, pack, lease_seconds).work()
     names = [study_name(tuning.task.name, loss) for loss in tuning.losses]
     with alone(storage, names):
         most = 1

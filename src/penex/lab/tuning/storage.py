@@ -38,6 +38,12 @@ class Storage:
     shared: bool = True
     writable: bool = True
 
+    @property
+    def leases(self) -> bool:
+        """Whether several workers may share a study in it: a PostgreSQL server."""
+        engine = getattr(self.optuna, "engine", None)
+        return engine is not None and engine.dialect.name == "postgresql"
+
     def close(self) -> None:
         """Close the connections to a database."""
         engine = getattr(self.optuna, "engine", None)
@@ -75,14 +81,56 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
             raise LabError(f"The storage {shown} keeps nothing: name a file, as sqlite:///file.db.")
         if existing and not file.exists():
             raise LabError(f"The storage {shown} is not there.")
-    if kind in ("postgres", "postgresql"):
-        url = "postgresql+psycopg" + url[len(kind) :]  # the driver of the extra tune
-    try:
-        with _opening(url):
-            storage = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
-    except Exception as error:  # whatever a database and its driver raise
-        raise LabError(f"The storage {shown} cannot be opened: {_said(error, url)}") from None
+    with opening(url), _one_at_a_time(url):
+        storage = optuna.storages.RDBStorage(with_driver(url), engine_kwargs=_options(url))
     return Storage(storage, shown, file and file.resolve(), shared=file is None)
+
+
+@contextmanager
+def opening(url: str) -> Iterator[None]:
+    """Turn whatever a database and its driver raise into one sentence."""
+    try:
+        yield
+    except LabError:
+        raise
+    except Exception as error:
+        shown = without_password(url)
+        raise LabError(f"The storage {shown} cannot be opened: {said(error, url)}") from None
+
+
+def with_driver(url: str) -> str:
+    """The URL of a database, with the driver of the extra tune if it is PostgreSQL's.
+
+    >>> with_driver("postgresql://me@host/name")
+    'postgresql+psycopg://me@host/name'
+    """
+    return re.sub(r"^postgres(ql)?:", "postgresql+psycopg:", url)
+
+
+def engine_of(url: str) -> Any:
+    """SQLAlchemy's engine for a database."""
+    import sqlalchemy
+
+    return sqlalchemy.create_engine(with_driver(url), **_options(url))
+
+
+def _options(url: str) -> dict[str, Any]:
+    """How to connect: to a server that hundreds of workers use, only while there is a question."""
+    import sqlalchemy
+
+    if not url.startswith("postgres"):
+        return {"pool_pre_ping": True}
+    patience = {  # seconds, and milliseconds: a machine that is gone does not say so
+        "connect_timeout": 10,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+    }
+    if not with_driver(url).startswith("postgresql+psycopg"):
+        patience = {}  # another driver has other names for them
+    asked = {name: value for name, value in patience.items() if f"{name}=" not in url}
+    return {"poolclass": sqlalchemy.pool.NullPool, "connect_args": asked}
 
 
 @contextmanager
@@ -94,12 +142,12 @@ def trouble(storage: Storage) -> Iterator[None]:
         if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
             raise
         raise LabError(
-            f"The storage {storage.shown} failed: {_said(error)} What was told is kept; give the "
+            f"The storage {storage.shown} failed: {said(error)} What was told is kept; give the "
             "command again."
         ) from None
 
 
-def _said(error: Exception, url: str = "") -> str:
+def said(error: Exception, url: str = "") -> str:
     """The first line of what a database says, without the password of its URL."""
     cause = error.__cause__ or error  # Optuna wraps what the driver says
     lines = [line for line in str(cause).splitlines() if line.strip()]
@@ -118,7 +166,7 @@ def alone(storage: Storage, names: list[str]) -> Iterator[None]:
 
 
 def _locked_names(storage: Storage, names: list[str]) -> list[str]:
-    if not storage.writable:
+    if not storage.writable or storage.leases:
         return []
     return names if storage.shared else ["all studies"]
 
@@ -149,11 +197,9 @@ def _lock_of(storage: Storage, name: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _opening(url: str) -> Iterator[None]:
-    """One process at a time: those that open a new database together would all make its tables."""
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(url)
+def _one_at_a_time(url: str) -> Iterator[None]:
+    """Those that open a new database together would all make its tables."""
+    engine = engine_of(url)
     try:
         with _locked_on_server(engine, "opens a storage", wait=True):
             yield
