@@ -481,7 +481,7 @@ def test_tune_then_compare_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert shlex.split(command) == [*asked.split(), str(tmp_path)]
     call_of(cli.COMMANDS, shlex.split(command)[1:])  # it can be given as it is
     page = (tmp_path / "digits" / "tuning.html").read_text()
-    assert "Tuning on digits" in page
+    assert "best on digits" in page
     assert page.count("<tr>") == 2 * (4 + 1)
     run("compare", "--tuned", "--seeds", 1, *options)
     said = capsys.readouterr()
