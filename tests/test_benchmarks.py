@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
     ("words", "sentence"),
     [
         ("loss --sizes abc", "A size is ROWSxCLASSES"),
-        ("loss --dtype int3", "invalid choice: 'int3'"),
-        ("training --packs 0", "must be at least 1"),
+        pytest.param("loss --dtype int3", "invalid choice: 'int3'", marks=pytest.mark.slow),
+        pytest.param("training --packs 0", "must be at least 1", marks=pytest.mark.slow),
     ],
 )
 def test_one_sentence_and_exit_code_2(words: str, sentence: str) -> None:

@@ -98,7 +98,9 @@ def test_a_command_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
         penex("report", "nowhere")
 
 
-@pytest.mark.parametrize("words", ["--case losses", "--only nothing"])
+@pytest.mark.parametrize(
+    "words", ["--case losses", pytest.param("--only nothing", marks=pytest.mark.slow)]
+)
 def test_a_wrong_word_is_one_sentence(words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.fuzz", *words.split()],

@@ -135,6 +135,7 @@ def test_a_loss_that_is_none_is_one_sentence(
     assert word in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_registered_loss_and_task_are_known_by_name(
     mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

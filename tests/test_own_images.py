@@ -382,6 +382,7 @@ def test_names_that_look_alike_are_told(tmp_path: Path) -> None:
         read(tmp_path / "set")
 
 
+@pytest.mark.slow
 def test_copies_are_named_by_compare_and_on_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

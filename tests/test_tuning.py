@@ -89,6 +89,7 @@ def test_every_trial_is_a_run_with_a_record(tmp_path: Path) -> None:
     assert len(later.trials) == 9
 
 
+@pytest.mark.slow
 def test_after_the_first_ten_the_search_is_no_longer_blind(tmp_path: Path) -> None:
     """TPE's suggestions follow the results: the first ten are random, the later ones are not."""
     what = small("focal", trials=20, batch=10)
@@ -134,6 +135,7 @@ def test_two_trials_with_one_value_are_one_run(tmp_path: Path) -> None:
 # Stopping and going on.
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     what = small("penex", "conex_lagrangian", changes={"epochs": 2})
     whole = carried_out(what, tmp_path / "whole")
@@ -403,6 +405,7 @@ def test_one_process_a_study(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_sqlite_is_for_one_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/studies.db"
     with opened(url, tmp_path) as first, opened(url, tmp_path) as second:
@@ -441,6 +444,7 @@ def test_a_storage_that_cannot_be_opened_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_server_gives_the_same_study(server: Server, tmp_path: Path) -> None:
     what = small("penex")
     with opened(server.url, tmp_path) as place:
