@@ -29,6 +29,7 @@ from penex.paper import (
     plan,
     resnet,
     tables,
+    timings,
     whole,
 )
 from penex.paper.chapters import Chapter
@@ -144,8 +145,8 @@ def test_resnet_from_tiny_files(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_papers_times_stand_beside_the_recorded_ones() -> None:
-    (timed,) = costs.benches(RESULTS)[-1:]
-    grid = costs.runtime(costs.benches(RESULTS))
+    (timed,) = timings.benches(RESULTS)[-1:]
+    grid = costs.runtime(timings.benches(RESULTS))
     assert grid.rows[0][1:6] == ["19 (1.00)", "74 (3.89)", "200 (10.53)", "107 (5.63)", "68 (3.58)"]
     rows = json.loads((RESULTS / timed.source).read_text())["rows"]
     (penex,) = [
@@ -198,7 +199,7 @@ def test_a_loss_is_faster_where_middle_halves_do_not_overlap(
     rivals = ("label_smoothing", "confidence_penalty", "focal")
     others = {name: [20.0, 30.0] for name in rivals}
     bench_of(tmp_path, PENEX=penex, **others)
-    found, listing = costs.claims(costs.benches(tmp_path))
+    found, listing = costs.claims(timings.benches(tmp_path))
     assert found.verdict == verdict
     assert found.paper == "68 µs against 74, 200, 107"
     assert listing.verdict == "not trained"
@@ -210,7 +211,7 @@ def test_a_damaged_record_of_times_is_one_sentence(damage: str, tmp_path: Path) 
     path = bench_of(tmp_path, PENEX=[1.0, 2.0])
     path.write_text(damage)
     with pytest.raises(RecordError, match=r"bench\.json is no record of penex bench"):
-        costs.benches(tmp_path)
+        timings.benches(tmp_path)
     assert path.read_text() == damage
 
 

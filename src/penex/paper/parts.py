@@ -14,7 +14,19 @@ from penex.lab.records import LISTING, archived
 from penex.lab.tasks import find, placed
 from penex.lab.training.compare import Comparison
 from penex.lab.tuning import journal
-from penex.paper import chapters, claims, costs, fair, plan, resnet, studies, sweeps, table1, tables
+from penex.paper import (
+    chapters,
+    claims,
+    costs,
+    fair,
+    plan,
+    resnet,
+    studies,
+    sweeps,
+    table1,
+    tables,
+    timings,
+)
 from penex.paper.carrying import carried_out, listing_for
 from penex.paper.chapters import Chapter
 from penex.paper.plan import RESNET, TABLE1, Sweep
@@ -245,7 +257,7 @@ def _all_swept(request: Request, tasks: set[str]) -> Iterator[tuple[Sweep, Resul
 def _costs(request: Request) -> Made:
     """Time this machine if nobody did, and put what the records say beside the paper's tables."""
     if not request.read_only:
-        costs.time_once(request.out, request.device, request.command, quick=request.smoke)
+        timings.time_once(request.out, request.device, request.command, quick=request.smoke)
     every = plan.main_table(TABLE1, request.seed_count)
     seeds = usual_seeds("resnet") if request.seeds is None else request.seeds
     for augment in ("", plan.AUGMENTED):
@@ -255,7 +267,7 @@ def _costs(request: Request) -> Made:
         if len(plan.missing(one, request.out)) < len(one.runs):
             listing = listing_for(request, one, "table1")
             found.setdefault(one.task.name, results.load(request.out / one.task.name, listing))
-    timed = costs.benches(request.out)
+    timed = timings.benches(request.out)
     grids = [costs.resources(found), costs.runtime(timed)]
     judged = costs.claims(timed)
     if not writes():
