@@ -2,8 +2,9 @@
 
 Run it with `python -m benchmarks.text [--data FOLDER] [--encoder FOLDER]`. All train the same
 encoder on the same batches of the same articles (of BBC News, or of random words) by the recipe of
-bbc_news: AdamW, two micro-batches of 4, clip 5. Our loop is measured with batches padded to the
-encoder's length, cut to their longest text (as it trains), and of texts that are alike in length.
+bbc_news: AdamW, two micro-batches of 4, clip 5. Our step is measured as it trains (batches are cut
+to their longest text; on a GPU it is recorded), with batches of texts that are alike in length, and
+not recorded.
 The Trainer needs accelerate and is left out where that is missing. Ways take turns; the middle
 round counts. On a CPU it is the processor's time that counts, of all threads: others may use it
 meanwhile. `--write FILE` keeps it as JSON with device and versions.
@@ -30,11 +31,11 @@ from penex.lab import tasks, training
 from penex.lab.data import Collection, Data
 from penex.lab.data.split import split
 from penex.lab.data.texts import Text, Texts, collection
-from penex.lab.engine import loop
-from penex.lab.engine.alone import Alone
 from penex.lab.engine.learner import Learner
-from penex.lab.ground import environment
-from penex.lab.models.encoder import SMALL, Encoder, TextClassifier
+from penex.lab.engine.replayed import LONG, Replayed
+from penex.lab.engine.step import HISTORY
+from penex.lab.ground import chance, environment
+from penex.lab.models.encoder import SMALL, Encoder
 from penex.lab.tasks import Task, runs
 
 _ROUNDS = 4  # the first warms up
@@ -101,19 +102,20 @@ def words(encoder: Encoder) -> Collection:
     return collection({"train": Texts(tuple(made))}, encoder.tokenizer, {"source": "noise"})
 
 
-def ours(setting: Setting, batches: Sequence[Tensor], multiple: int = 8) -> Way:
-    """Our loop over some batches."""
-    learner = setting.learner()
-    for layer in learner.module.modules():
-        if isinstance(layer, TextClassifier):
-            layer.multiple = multiple
-    position = loop.start(learner, setting.data)
-    crew = Alone(loop.Seat(learner, setting.data, 0, position, witness=None))  # type: ignore[arg-type]
+def ours(setting: Setting, batches: Sequence[Tensor], *, recorded: bool = True) -> Way:
+    """Our step over some batches; recorded where there is a GPU."""
+    learner, data = setting.learner(), setting.data
+    learner.train()
+    step = Replayed(learner, data, LONG if recorded else 0)
+    widths = step.widths([batch.cpu() for batch in batches])
+    rate = torch.tensor(setting.run.recipe.lr, dtype=learner.wide, device=setting.device)
+    row = torch.zeros(len(HISTORY), dtype=learner.wide, device=setting.device)
 
     def steps() -> float:
         began = setting.clock()
-        for k, batch in enumerate(batches):
-            crew.step(batch, k)
+        for k, (batch, width) in enumerate(zip(batches, widths, strict=True)):
+            chance.sow(k)
+            step(batch, rate, row, width)
         return setting.clock() - began
 
     return steps
@@ -210,13 +212,11 @@ def trainer(setting: Setting, folder: str) -> Way:
 
 def ways(setting: Setting, folder: str) -> dict[str, Way]:
     """What is measured, by name; each call trains on every batch once."""
-    length = setting.data.shape[0]
-    order = setting.lengths.argsort()
-    alike = torch.split(order, 8)
+    alike = torch.split(setting.lengths.argsort(), 8)
     found = {
         "ours": ours(setting, setting.batches),
-        "ours, padded to the longest of all": ours(setting, setting.batches, length),
         "ours, batches of like lengths": ours(setting, alike),
+        "ours, step by step": ours(setting, setting.batches, recorded=False),
         "a plain loop": plain(setting),
     }
     if importlib.util.find_spec("accelerate") is not None:

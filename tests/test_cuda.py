@@ -15,9 +15,12 @@ import penex
 from penex import registry
 from penex.lab import models, training
 from penex.lab.data import Collection, Examples
+from penex.lab.engine import replayed
 from penex.lab.engine.captured import Steps
 from penex.lab.engine.packed import Pack
 from penex.lab.engine.recipe import Recipe
+from penex.lab.ground import chance
+from penex.lab.models.layers import Cutting
 from penex.lab.records import Record
 from penex.lab.tasks import Task, runs
 from penex.lab.training import packing
@@ -260,6 +263,63 @@ def test_a_captured_step_equals_an_eager_one(compiled: bool) -> None:
     (plain, plain_seen), (fast, fast_seen) = ends
     assert ((fast - plain).norm(dim=1) / plain.norm(dim=1)).max().item() <= 1e-10
     torch.testing.assert_close(fast_seen, plain_seen, rtol=1e-8, atol=1e-10, equal_nan=True)
+
+
+class Drawing(Cutting):
+    """A network that cuts its inputs, and draws from torch's generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 10)
+
+    def lengths(self, inputs: torch.Tensor) -> torch.Tensor:
+        return (inputs >= 0).sum(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width = self.width or int(self.lengths(x).amax())
+        x = x[:, :width].clamp(min=0)
+        hidden = torch.stack([x.sum(1), x.square().sum(1), x.sin().sum(1)], dim=1)
+        found: torch.Tensor = self.layer(nn.functional.dropout(hidden, 0.3, self.training))
+        return found
+
+
+@pytest.mark.parametrize("name", registry.LOSSES)
+def test_a_recorded_step_equals_a_plain_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a learner alone: 20 steps of two batch sizes, two widths, two micro-batches each."""
+    monkeypatch.setattr(replayed, "is_known", lambda _: True)
+    device = torch.device("cuda")
+    inputs = torch.rand(200, 100, generator=torch.Generator().manual_seed(0))
+    inputs[::2, 40:] = -1  # nothing; batches of even rows are narrow
+    collection = Collection(
+        Examples(inputs, torch.arange(200) % 10),
+        tuple("0123456789"),
+        mean=torch.zeros(1),
+        std=torch.ones(1),
+    )
+    recipe = Recipe(epochs=1, lr=1e-3, clip=5.0, accumulate=2)
+    task = Task("rows", "", lambda: collection, 100, "own", lambda _, n: Drawing(), recipe)
+    if registry.find(name).zero_sum_head:
+        pytest.skip("its head wants one logit less")
+    run = runs.plan(task, runs.LossSpec(name), 0)
+    data = training.Place(Path(), device).data(run)
+    narrow = data.train.index.cpu() % 2 == 0
+    some = [narrow.nonzero().flatten()[:16], torch.arange(15)]
+    ends = []
+    for steps in (0, replayed.LONG):
+        learner = training.learner_of(run, data, device)
+        learner.train()
+        step = replayed.Replayed(learner, data, steps)
+        widths = step.widths(some)
+        assert widths == ([None, None] if steps == 0 else [64, 100])
+        rate = torch.full((), 1e-3, dtype=torch.float64, device=device)
+        row = torch.zeros(4, dtype=torch.float64, device=device)
+        for k in range(20):
+            chance.sow(k)
+            step(some[k % 2].to(device), rate, row, widths[k % 2])
+        assert len(step._recorded) == (2 if steps else 0)
+        ends.append({**learner.tensors(), "row": row})
+    for key, value in ends[0].items():
+        torch.testing.assert_close(ends[1][key], value, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

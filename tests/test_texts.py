@@ -116,6 +116,12 @@ def test_what_fills_a_row_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert model.eval()(ids).equal(wanted)
     assert seen == [(5, 24), (2, 8), (2, 24), (1, 24)]
     assert model(ids[:0]).shape == (0, 1)
+    assert model.lengths(ids).equal(lengths)
+    seen.clear()
+    model.width = 32
+    assert model.train()(ids).equal(wanted)  # of the width that is known
+    assert model.eval()(ids[:2]).equal(wanted[:2])  # and of its own, to be judged by
+    assert seen == [(5, 32), (2, 24)]
 
 
 def test_another_encoder_is_another_run(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from penex import metrics
 from penex.lab.engine import schedule, seeds
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.loop import Seat, Sight, cut
-from penex.lab.engine.step import HISTORY, micro_batches, own, step
+from penex.lab.engine.replayed import Replayed
+from penex.lab.engine.step import HISTORY, micro_batches, own
 from penex.lab.ground import chance, ranks
 
 
@@ -24,6 +25,8 @@ class Alone:
         learner, history = seat.learner, seat.position.history
         self.rates = schedule.rates(learner.recipe, len(history)).unsqueeze(1)
         self._there = self.rates[:, 0].to(learner.device, learner.wide)
+        self._step = Replayed(learner, seat.data, learner.recipe.epochs * len(history))
+        self._widths: list[int | None] = []
         learner.train()
 
     def batches(self, epoch: int) -> list[Tensor]:
@@ -31,7 +34,9 @@ class Alone:
         learner, data, seed = self.seat.learner, self.seat.data, self.seat.seed
         order = seeds.order(seed, epoch, len(data.train))
         size, least, pieces = learner.recipe.batch_size, learner.least, learner.recipe.accumulate
-        left = cut(order, size, least)[self.seat.position.step :]
+        every = cut(order, size, least)
+        left = every[self.seat.position.step :]
+        self._widths = self._step.widths(every)
         shares = (own(micro) for batch in left for micro in micro_batches(batch, pieces))
         data.train.announce(shares, seeds.derive(seed, "crops", epoch))
         return cut(order.to(learner.device), size, least)
@@ -41,8 +46,9 @@ class Alone:
         seat = self.seat
         # For a model of the user's that draws: what it draws needs no saving then.
         chance.sow(seeds.derive(seat.seed, "draws", number, ranks.rank()))
-        row = seat.position.history[seat.position.step]
-        step(seat.learner, seat.data, batch, self._there[number], row)
+        place = seat.position.step
+        row, width = seat.position.history[place], self._widths[place]
+        self._step(batch, self._there[number], row, width)
 
     def is_well(self, steps: int) -> bool:
         """Whether losses and parameters are finite; reads from the device, once."""

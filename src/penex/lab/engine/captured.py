@@ -1,6 +1,5 @@
 """A pack's step as a CUDA graph: launched as one, compiled where that works."""
 
-import functools
 import warnings
 from collections.abc import Callable
 
@@ -8,60 +7,24 @@ import torch
 from torch import Tensor
 
 from penex.lab.engine.packed import Pack
+from penex.lab.engine.recording import Recording, first_line, unchanged
 from penex.lab.engine.step import HISTORY
 
 Step = Callable[[Tensor, Tensor, Tensor], None]
 
 _PARTS = ("compute", "factors", "move", "note")  # what is compiled of a pack's step
-_WARM_UPS = 3
 _PACKS = 1000  # that a process may compile for; a long study would else fall back to plain steps
 
 
-class Captured:
-    """The step of a pack for batches of one size, recorded once and replayed.
-
-    Args:
-        pack: whose tensors the recording reads and writes, where they lie.
-        batch: the number of rows of a batch.
-    """
-
-    def __init__(self, pack: Pack, batch: int) -> None:
-        wide = pack.count.dtype
-        self.rows = torch.zeros(len(pack), batch, dtype=torch.int64, device=pack.device)
-        self.rate = torch.zeros(len(pack), 1, dtype=wide, device=pack.device)
-        self.history = torch.zeros(len(pack), len(HISTORY), dtype=wide, device=pack.device)
-        before = [tensor.clone() for tensor in pack.tensors()]
-        try:
-            self._record(pack)
-        finally:  # also where it failed: the warm-up moved averages, rho and the count
-            for tensor, value in zip(pack.tensors(), before, strict=True):
-                tensor.copy_(value)
-
-    def _record(self, pack: Pack) -> None:
-        """Warm up on a stream of its own, then record one step."""
-        pack.trace(self.rows)
-        side = _side(pack.device)
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                pack.step(self.rows, self.rate, self.history)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            pack.step(self.rows, self.rate, self.history)
-
-    def __call__(self, rows: Tensor, rate: Tensor, history: Tensor) -> None:
-        """One step, as `Pack.step`."""
-        self.rows.copy_(rows)
-        self.rate.copy_(rate)
-        self.graph.replay()
-        history.copy_(self.history)
-
-
-@functools.cache
-def _side(device: torch.device) -> torch.cuda.Stream:
-    """A stream for warm-ups, one for all: the libraries keep memory for each that there was."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def capture(pack: Pack, batch: int) -> Step:
+    """The step of a pack for batches of so many rows, recorded."""
+    wide = pack.count.dtype
+    rows = torch.zeros(len(pack), batch, dtype=torch.int64, device=pack.device)
+    rate = torch.zeros(len(pack), 1, dtype=wide, device=pack.device)
+    history = torch.zeros(len(pack), len(HISTORY), dtype=wide, device=pack.device)
+    with unchanged(pack.tensors()):
+        pack.trace(rows)
+        return Recording(pack.step, (rows, rate, history))
 
 
 def compile_parts(pack: Pack, backend: str = "inductor") -> None:
@@ -120,11 +83,11 @@ class Steps:
             ):
                 # The recipe has chosen the precision.
                 warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
-                return Captured(self.pack, size)
+                return capture(self.pack, size)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:  # the compiler and the capture fail in all kinds of ways
-            first = (str(error).splitlines() or [type(error).__name__])[0]
+            first = first_line(error)
             torch.cuda.synchronize()
             if self.pack.how.fused:  # no Triton, a device that it does not know, too large a layer
                 self.say(f"Convolutions are not fused: {first}")

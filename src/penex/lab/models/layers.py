@@ -66,6 +66,21 @@ def seed_all(model: nn.Module, seed: Tensor, count: Tensor) -> list[Dropout]:
     return found
 
 
+class Cutting(nn.Module):
+    """A network that leaves out the last columns of a batch, where no row has anything.
+
+    Attributes:
+        width: how many columns of a batch to keep; None to look at each batch, which waits for the
+            device. The engine sets it where it knows, from `lengths`.
+    """
+
+    width: int | None = None
+
+    def lengths(self, inputs: Tensor) -> Tensor:
+        """The columns that each row needs, (N)."""
+        raise NotImplementedError
+
+
 class Blocks(nn.Sequential):
     """Layers one after another; what is between them may be all that is kept for backward.
 
