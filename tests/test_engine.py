@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from penex import registry
 from penex.lab import tasks, training
 from penex.lab.data import Data
-from penex.lab.engine import checkpoint, loop, optimizers, schedule, seeds
+from penex.lab.engine import checkpoint, loop, optimizers, replayed, schedule, seeds
 from penex.lab.engine.evaluation import logits_of
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
@@ -288,6 +288,61 @@ def test_the_history_is_what_the_step_saw() -> None:
     assert seen["grad_norm"] == pytest.approx(norm.item(), rel=1e-5)
     assert seen["max_logit"] == pytest.approx(logits.abs().max().item(), rel=1e-6)
     assert seen["rho"] == pytest.approx(float(criterion.rho), rel=1e-6)  # type: ignore[arg-type]
+
+
+class Faithful:
+    """What a recording does, without a GPU: it warms up, then repeats the step."""
+
+    def __init__(self, step: Callable[..., None], inputs: Sequence[Tensor], pool: object) -> None:
+        self.step, self.inputs = step, inputs
+        for _ in range(3):
+            step(*inputs)
+
+    def __call__(self, *given: Tensor) -> None:
+        self.step(*given)
+
+
+class Stale(Faithful):
+    """A recording that reads the batch it was made with."""
+
+    def __call__(self, *given: Tensor) -> None:
+        self.step(self.inputs[0].flip(0)[:1], *given[1:])
+
+
+class Frozen(Faithful):
+    """A recording that leaves the parameters as they are."""
+
+    def __call__(self, *given: Tensor) -> None:
+        self.step(given[0], torch.zeros_like(given[1]), given[2])
+
+
+@pytest.mark.parametrize("kind", [Faithful, Stale, Frozen])
+def test_a_recording_is_used_if_it_does_what_a_step_does(
+    kind: type[Faithful], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And making and trying it leaves no trace: not in the learner, not in the generators."""
+    monkeypatch.setattr(replayed, "_may_record", lambda learner, data: True)
+    monkeypatch.setattr(replayed, "Recording", kind)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    drawing = replace(DIGITS, build=lambda _, classes: nn.Sequential(
+        nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, classes)
+    ))  # fmt: skip
+    ends = []
+    for steps in (0, replayed.LONG):
+        run = runs.plan(drawing, runs.LossSpec("penex"), 0, 100)
+        data = training.Place(Path(), CPU).data(run)
+        learner = training.learner_of(run, data, CPU)
+        learner.train()
+        take = replayed.Replayed(learner, data, steps)
+        row = torch.zeros(len(HISTORY), dtype=torch.float64)
+        for k in range(4):
+            chance.sow(k)
+            take(torch.arange(10 * k, 10 * k + 10 - k % 2), torch.tensor(0.01), row, None)
+        assert len(take._recorded) == (2 if steps and kind is Faithful else 0)
+        ends.append([learner.theta, learner.loss.rho, learner.count, row])
+    for plain, recorded in zip(*ends, strict=True):
+        assert plain.equal(recorded)
+    assert ("not recorded" in capsys.readouterr().err) == (kind is not Faithful)
 
 
 def test_evaluation_changes_nothing() -> None:

@@ -5,7 +5,7 @@ more models at once, and a recording by one launch for all: for those that canno
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from penex.lab.data import Data
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recording import Recording, first_line, unchanged
 from penex.lab.engine.step import HISTORY, step
-from penex.lab.ground import ranks
+from penex.lab.ground import chance, ranks
 from penex.lab.models.layers import Cutting
 
 LONG = 100  # steps of a run that pays for recordings: each costs as much as some ten
@@ -68,19 +68,49 @@ class Replayed:
     def _record(self, key: tuple[int, int | None], batch: Tensor, rate: Tensor) -> None:
         learner, data = self._learner, self._data
         row = torch.zeros(len(HISTORY), dtype=learner.wide, device=learner.device)
-        inputs = batch.clone(), rate.clone(), row
 
-        def recorded(index: Tensor, rate: Tensor, row: Tensor) -> None:
+        def plain(index: Tensor, rate: Tensor, row: Tensor) -> None:
             step(learner, data, index, rate, row)
 
         try:
-            with unchanged([learner.theta, *learner.tensors().values()]):
-                self._recorded[key] = Recording(recorded, inputs, self._pool)
+            # A user's generators are where the step expects them again afterwards.
+            with chance.sown(learner.device):
+                with unchanged([learner.theta, *learner.tensors().values()]):
+                    recorded = Recording(plain, (batch.clone(), rate.clone(), row), self._pool)
+                if not _alike(self._seen(plain, batch, rate), self._seen(recorded, batch, rate)):
+                    raise RuntimeError("a recorded step came to other numbers than a plain one")
+            self._recorded[key] = recorded
         except Exception as error:  # a capture fails in all kinds of ways, and for want of memory
-            torch.cuda.synchronize()
+            if learner.device.type == "cuda":
+                torch.cuda.synchronize()
             print(f"Steps are not recorded: {first_line(error)}", file=sys.stderr)
             self._records = False
             self._recorded.clear()
+
+    def _seen(self, step: Callable[..., None], batch: Tensor, rate: Tensor) -> tuple[Tensor, ...]:
+        """What a step comes to from here: its numbers, its gradient, the parameters' way."""
+        learner = self._learner
+        row = torch.zeros(len(HISTORY), dtype=learner.wide, device=learner.device)
+        before = learner.theta.clone()
+        with unchanged([learner.theta, *learner.tensors().values()]):
+            chance.sow(0)
+            step(batch, rate, row)
+            return row, learner.grad.clone(), learner.theta - before
+
+
+def _alike(plain: tuple[Tensor, ...], recorded: tuple[Tensor, ...]) -> bool:
+    """Whether two steps are the same but for the order in which kernels add up.
+
+    Adam's first step has the gradient's sign, which rounding decides where the gradient is almost
+    0: the parameters' way may differ in more than a few of its entries.
+    """
+    for one, other, most in zip(plain, recorded, (0.01, 0.05, 0.5), strict=True):
+        both = one.isfinite() & other.isfinite()
+        same_gaps = bool((one.isfinite() == other.isfinite()).all())
+        far = float((one - other)[both].norm())
+        if not same_gaps or far > most * float(one[both].norm()):
+            return False
+    return True
 
 
 def width_of(lengths: Tensor, most: int) -> int:
