@@ -29,10 +29,20 @@ def test_logits_at_a_known_temperature_are_found_to_be_at_it() -> None:
     assert fit_temperature(logits, target).item() == pytest.approx(2.5, rel=0.03)
 
 
-def test_what_has_no_minimum_gets_an_end_of_the_range() -> None:
-    always_right = torch.tensor([[3.0, 0.0], [0.0, 3.0]])
-    assert fit_temperature(always_right, torch.tensor([0, 1])).item() == pytest.approx(1e-4)
-    assert fit_temperature(always_right, torch.tensor([1, 0])).item() == pytest.approx(1e4)
+@given(st.integers(1, 500), st.floats(0.1, 50.0), st.integers(2, 12))
+def test_logits_that_are_always_right_leave_room_for_a_mistake(
+    n: int, margin: float, classes: int
+) -> None:
+    """Each is right with probability (n + 1) / (n + 2), which one margin makes a closed form."""
+    target = torch.arange(n) % classes
+    logits = margin * torch.nn.functional.one_hot(target, classes).double()
+    seen = torch.softmax(logits / fit_temperature(logits, target), 1).amax(1)
+    torch.testing.assert_close(seen, torch.full_like(seen, max((n + 1) / (n + 2), 1 / classes)))
+
+
+def test_logits_that_are_never_right_get_the_highest_temperature() -> None:
+    always_wrong = torch.tensor([[3.0, 0.0], [0.0, 3.0]])
+    assert fit_temperature(always_wrong, torch.tensor([1, 0])).item() == pytest.approx(1e4)
 
 
 @pytest.mark.parametrize(

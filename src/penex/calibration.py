@@ -20,8 +20,9 @@ def fit_temperature(logits: Tensor, target: Tensor) -> Tensor:
     r"""The temperature T > 0 with the lowest mean negative log-likelihood of softmax(logits / T).
 
     With b = 1 / T the likelihood is convex, and its slope E[sum_j p_j f_j - f_y] rises in b: where
-    it is 0 is found by halving. Between 1e-4 and 1e4; an end of that is the answer where there is
-    no minimum, as for logits that are right every time.
+    it is 0 is found by halving, between 1e-4 and 1e4. Logits that are right every time have no
+    minimum, and the lowest temperature would call the next mistake impossible: of n such examples
+    each is then taken to be of another class with probability 1 / (n + 2), as Platt (1999) does.
 
     Args:
         logits: (N, C), as the model gives them, of examples that it was not trained on.
@@ -42,6 +43,9 @@ def fit_temperature(logits: Tensor, target: Tensor) -> Tensor:
         wide = torch.float32 if logits.device.type == "mps" else torch.float64
         f = logits.detach().to(wide)
         own = f.gather(1, target.unsqueeze(1)).squeeze(1)
+        others = (f.sum(1) - own) / max(1, f.shape[1] - 1)
+        doubt = (own == f.amax(1)).all() / (len(own) + 2)
+        own = own + doubt * (others - own)
         low = torch.full((), -_WIDEST, dtype=wide, device=f.device)  # of log b
         high = -low
         for _ in range(_HALVINGS):
