@@ -63,8 +63,8 @@ def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
     [
         pytest.param("full", "packed", 60, marks=pytest.mark.slow),
         pytest.param("kill", "alone", 7, marks=pytest.mark.slow),
-        pytest.param("kill", "packed", 7, marks=pytest.mark.slow),
-        pytest.param("full", "alone", 7, marks=pytest.mark.slow),
+        pytest.param("kill", "packed", 29, marks=pytest.mark.slow),
+        pytest.param("full", "alone", 13, marks=pytest.mark.slow),
     ],
 )
 def test_runs_that_fail_at_any_write_complete_bit_for_bit(
