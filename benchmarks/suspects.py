@@ -1,6 +1,10 @@
-"""How well wrong labels are found on digits whose labels are flipped on purpose, by loss.
+"""How well wrong labels are found, by loss: flipped on purpose, or wrong by people.
 
-Run it with `python -m benchmarks.suspects [--seeds 3] [--rates 0.1 0.3] [--losses ...]`. Average
+    python -m benchmarks.suspects [--seeds 3] [--rates 0.1 0.3] [--losses ...]        # digits
+    python -m benchmarks.suspects --people worse random1 --data FOLDER --examples 6000
+
+With --people the first examples of CIFAR-10 have the labels that people gave (CIFAR-10N), and those
+that are not the official ones are to be found; --epochs 20 at --lr 1e-3 unless said. Average
 precision of orders of the examples: by chance, by the probability that a model which trained on a
 label gives it (seen), by that of a model which did not (held out: what penex suspects does), by
 the latter less the best other one (margin), and by cleanlab's scores of the same held-out
@@ -8,7 +12,9 @@ probabilities, if cleanlab is installed. Then the estimated share of wrong label
 """
 
 import argparse
+import json
 import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +24,8 @@ from benchmarks._main import positive, run
 from penex import noise
 from penex.lab import tasks
 from penex.lab.data.noise import LabelNoise
+from penex.lab.ground import environment
+from penex.lab.ground.errors import LabError
 from penex.lab.models import exported
 from penex.lab.records.folds import HeldOut, average_precision
 from penex.lab.tasks.runs import Run, Treatment
@@ -64,20 +72,56 @@ def cleanlab(found: HeldOut) -> dict[str, float]:
     return {**rows, "share, cleanlab": 1 - float(estimate_joint(labels, p).trace())}
 
 
-def measured(loss: str, rate: float, seed: int, place: Place) -> dict[str, float]:
-    """The numbers of a loss, a rate of flips and a seed."""
-    treatment = Treatment(LabelNoise(rate))
-    runs = folds.planned(tasks.find("digits"), loss, seed=seed, treatment=treatment)
+@dataclass(frozen=True)
+class Setting:
+    """Labels of which some are wrong.
+
+    Attributes:
+        title: in words.
+        task: the data.
+        changes: in its recipe.
+        noise: labels that are made wrong on purpose.
+        clean: the right labels; None for those that were read.
+    """
+
+    title: str
+    task: tasks.Task
+    changes: dict[str, Any] = field(default_factory=dict)
+    noise: LabelNoise | None = None
+    clean: torch.Tensor | None = None
+
+
+def by_people(kind: str, root: Path, examples: int, changes: dict[str, Any]) -> Setting:
+    """The first examples of CIFAR-10 with people's labels."""
+    whole = tasks.find(f"cifar10n_{kind}").collect(root)
+    right = tasks.find("cifar10").collect(root).train.targets[:examples]
+    first = whole.train._replace(
+        inputs=whole.train.inputs[:examples], targets=whole.train.targets[:examples]
+    )
+    some = replace(whole, train=first, test=None)
+    task = replace(
+        tasks.find(f"cifar10n_{kind}"), name=f"cifar10n_{kind}_{examples}", collect=lambda: some
+    )
+    return Setting(f"CIFAR-10N {kind}, {examples:,}", task, changes, clean=right)
+
+
+def measured(what: Setting, loss: str, seed: int, place: Place) -> dict[str, float]:
+    """The numbers of a loss and a seed."""
+    runs = folds.planned(
+        what.task, loss, seed=seed, changes=what.changes, treatment=Treatment(what.noise)
+    )
     found = folds.carry_out(runs, place)
     assert found is not None  # there is one process
+    if what.clean is not None:
+        found = replace(found, before=what.clean)
     wrong = found.given != found.before
-    flips = float(wrong.double().mean())
+    share = float(wrong.double().mean())
     return {
-        "chance": flips,
+        "chance": share,
         "seen": seen(runs, place, found),
         "held out": average_precision(found.score, wrong),
         "margin": average_precision(margin(found), wrong),
-        "flipped": flips,
+        "wrong": share,
         "share": found.wrong_share,
         "its error": found.wrong_share_error,
         "disagreement": found.disagreement,
@@ -92,26 +136,51 @@ def text(values: list[float]) -> str:
     return f"{every.mean():.3f}{spread}"
 
 
+def settings(options: Any) -> list[Setting]:
+    """What was asked for."""
+    if not options.people:
+        digits = tasks.find("digits")
+        return [Setting(f"{r:.0%} flipped", digits, noise=LabelNoise(r)) for r in options.rates]
+    if options.data is None:
+        raise LabError("--people needs --data: the folder with CIFAR-10 and people's labels.")
+    changes = {"epochs": options.epochs, "lr": options.lr}
+    return [by_people(kind, options.data, options.examples, changes) for kind in options.people]
+
+
 def main() -> None:
-    """Print a table of Markdown for each rate."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print a table of Markdown for each setting."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.3])
     parser.add_argument("--losses", nargs="+", default=list(LOSSES))
+    parser.add_argument("--people", nargs="+", choices=("aggre", "random1", "worse"))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--examples", type=positive, default=6000)
+    parser.add_argument("--epochs", type=positive, default=20)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--out", type=Path, help="where to keep the runs")
+    parser.add_argument("--write", type=Path, help="where to keep the numbers, as JSON")
     options: Any = parser.parse_args()
+    kept: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         place = Place(options.out or Path(temporary))
-        for rate in options.rates:
+        for what in settings(options):
             head = False
             for loss in options.losses:
-                rows = [measured(loss, rate, seed, place) for seed in range(options.seeds)]
+                rows = [measured(what, loss, seed, place) for seed in range(options.seeds)]
+                kept += [{"labels": what.title, "loss": loss, "seed": k, **r}
+                         for k, r in enumerate(rows)]  # fmt: skip
                 if not head:
-                    print(f"\n| {rate:.0%} flipped | {' | '.join(rows[0])} |")
+                    print(f"\n| {what.title} | {' | '.join(rows[0])} |")
                     print("|---" * (len(rows[0]) + 1) + "|")
                 head = True
                 cells = [text([row[name] for row in rows]) for name in rows[0]]
                 print(f"| {loss} | {' | '.join(cells)} |", flush=True)
+    if options.write:
+        record = {"format": 1, "environment": environment.describe(place.device), "rows": kept}
+        options.write.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from benchmarks import noise
+from benchmarks import level, noise, schedules
 
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
@@ -18,7 +18,7 @@ from penex.paper import claims, plan
 from penex.paper.fair import names
 from penex.paper.printed import PRINTED
 from penex.report import results
-from penex.report.statistics import paired_difference
+from penex.report.statistics import Interval, paired_difference
 
 pytestmark = pytest.mark.records
 
@@ -256,8 +256,39 @@ def test_what_a_loss_without_logits_costs() -> None:
 
 
 def test_losses_against_the_share_of_wrong_labels() -> None:
-    """docs/noisy-labels.md: the table that the benchmark prints."""
+    """docs/noisy-labels.md: the tables that the benchmark prints."""
+    text = (ROOT / "docs" / "noisy-labels.md").read_text()
+    for name in ("digits", "wine", "breast_cancer"):
+        record = json.loads((RESULTS / f"noise-{name}.json").read_text())
+        for when in ("", "best_"):
+            assert noise.table(record, when) in text, (name, when)
     record = json.loads((RESULTS / "noise-digits.json").read_text())
-    assert noise.table(record) in (ROOT / "docs" / "noisy-labels.md").read_text()
     found = [noise.best_alpha(record, rate) for rate in noise.rates_of(record)]
     assert found == sorted(found, reverse=True)  # the more are wrong, the lower
+
+
+def test_no_schedule_is_better_than_a_constant() -> None:
+    """docs/noisy-labels.md: the table, and that nothing in it says that it is better."""
+    record = json.loads((RESULTS / "schedules-cpu.json").read_text())
+    shown = schedules.table(record)
+    assert shown in (ROOT / "docs" / "noisy-labels.md").read_text()
+    assert "(better)" not in shown
+
+
+def test_what_a_low_rho_has_to_do_with_dropout() -> None:
+    """docs/why/rho.md: the table, and what the page says of it."""
+    record = json.loads((RESULTS / "level-cpu.json").read_text())
+    assert level.table(record) in (ROOT / "docs" / "why" / "rho.md").read_text()
+
+    def gain(way: str, over: str) -> Interval:
+        numbers = [
+            {row["seed"]: row["accuracy"] for row in record["rows"] if row["way"] == name}
+            for name in (way, over)
+        ]
+        return paired_difference(*numbers)
+
+    estimated, low = "rho estimated, dropout 0.5", "rho 1e-6, dropout 0.5"
+    assert gain(low, estimated).low > 0
+    assert gain("rho 1e-6, dropout 0", "rho estimated, dropout 0").high < 0
+    assert gain("rho 1e-6, no noise on the level", estimated).low > 0
+    assert gain("rho 1e-6, no noise on the classes", low).high < 0
