@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -72,6 +73,22 @@ class Server:
         """The URL of a new database."""
         self.execute(f"CREATE DATABASE {name}")
         return self.address(name)
+
+
+def in_trouble(url: str, folder: Path, apart: bool, *command: object) -> dict[str, str]:
+    """Three workers carry out a command; what each said.
+
+    One is killed in the middle of a pack, one sleeps past its lease and wakes up: all of them in
+    one folder or, if `apart`, the sleeper in another.
+    """
+    worker = Path(__file__).with_name("lease_worker.py")
+    words = [url, folder, int(apart), *command]
+    done = subprocess.run(
+        [sys.executable, str(worker), *map(str, words)], capture_output=True, text=True, timeout=300
+    )
+    logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
+    assert done.returncode == 0, (done.stderr, logs)
+    return logs
 
 
 def _binaries() -> Path | None:

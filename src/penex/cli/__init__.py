@@ -27,7 +27,7 @@ def doctor(storage: Annotated[str | None, hinted("URL")] = None) -> None:
             share studies there. Nothing is written to it.
     """
     from penex.lab.ground import health
-    from penex.lab.tuning import checkup
+    from penex.lab.workers import checkup
 
     found = [checkup.report(storage)] if storage is not None else []
     print("\n\n".join([health.report(), *found]))

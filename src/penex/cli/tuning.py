@@ -23,7 +23,7 @@ from penex.cli.options import (
 )
 from penex.lab.ground.sentences import without_password
 from penex.lab.tuning.search import Tuning, ranges_of
-from penex.lab.tuning.workers import LEASE_SECONDS
+from penex.lab.workers import leases
 from penex.paper import studies
 from penex.registry import FIVE
 
@@ -51,7 +51,7 @@ def tune(
     save_seconds: float = 30.0,
     keep_checkpoints: bool = False,
     pack: str = "auto",
-    lease_seconds: float = LEASE_SECONDS,
+    lease_seconds: float = leases.SECONDS,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
     judged: Judged = LAST,

@@ -49,6 +49,24 @@ def packs(runs: Iterable[Run], most: int) -> Iterator[list[Run]]:
             yield group[start : start + most]
 
 
+def cut(runs: list[Run], place: Place, most: int) -> list[list[Run]]:
+    """The packs that `train` makes of runs of which none is begun; one run each if it is alone."""
+    alone = runs if most == 1 else _unpackable(runs, place)
+    together = packs([run for run in runs if run not in alone], most)
+    return [*together, *([run] for run in alone)]
+
+
+def carry_out(runs: list[Run], place: Place, wanted: int | None) -> None:
+    """Carry out runs here, one pack after another.
+
+    Args:
+        runs: each once.
+        place: where.
+        wanted: how many models to train at once; None for what pays on the device.
+    """
+    train(runs, place, size_for(place, wanted, runs[0]))
+
+
 def train(runs: list[Run], place: Place, most: int) -> None:
     """Carry out runs, packed where they fit together; what cannot be packed is trained alone.
 

@@ -4,7 +4,7 @@ import time
 
 from penex.lab.ground.errors import LabError
 from penex.lab.ground.sentences import count, without_password
-from penex.lab.tuning.storage import engine_of, opening
+from penex.lab.workers.server import engine_of, is_server, opening
 
 _SERVER = """
 SELECT current_setting('server_version'), current_setting('max_connections')::int,
@@ -24,7 +24,7 @@ def report(url: str) -> str:
     import sqlalchemy
 
     shown = without_password(url)
-    if not url.startswith("postgres"):
+    if not is_server(url):
         raise LabError(
             f"Several workers share studies on a PostgreSQL server only, as "
             f"postgresql://user@host/name; got {shown}."
