@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import penex
+from benchmarks import workers_record
 from benchmarks._main import positive, run
 from benchmarks._postgres import Server, binaries
 from penex.lab.ground.errors import LabError
@@ -202,7 +203,6 @@ def _prepared(load: Load, url: str) -> None:
     with there.engine.begin() as connection:
         leases.prepare(connection)
         comparisons.prepare(connection)
-        comparisons.forget(connection, _JOB)
         comparisons.make(connection, _JOB, comparisons.Kept([], PACK, {}))
         packs = 200 if load.waiting else _SPARE
         server.call(
@@ -217,7 +217,6 @@ def _prepared(load: Load, url: str) -> None:
     with there.engine.connect() as connection:  # VACUUM is for no transaction
         alone = connection.execution_options(isolation_level="AUTOCOMMIT")
         server.call(alone, "VACUUM ANALYZE penex_packs")
-        server.call(alone, "VACUUM penex_parcels")
 
 
 def loads(parcels: dict[str, int], counts: tuple[int, ...], seconds: float) -> Iterator[Load]:
@@ -268,7 +267,6 @@ def main() -> None:
     with started() as there:
         busy = os.getloadavg()[0]  # of others: what is measured has not begun
         found = costs(there.database("studies"))
-        url = there.database("packs")
         facts = "SELECT current_setting('server_version'), current_setting('max_connections')"
         ((version, most),) = there.execute(facts)
         record = {
@@ -278,13 +276,12 @@ def main() -> None:
             "load_before": round(busy, 2),
             "rows": [],
         }
-        for row in record["optuna"]:
-            print(f"a study of {row['trials']:5} trials: a pack of {PACK} is asked for in "
-                  f"{row['ask']:.2f} s and told in {row['tell']:.2f} s")  # fmt: skip
         for load in loads(found["parcels"], tuple(options.workers), options.seconds):
-            row = measured(load, url)
+            row = measured(load, there.database("packs"))
+            there.execute("DROP DATABASE packs")
             record["rows"].append(row)
             print(_line(row), flush=True)
+    print(workers_record.table(record), workers_record.optuna_table(record), sep="\n\n")
     if options.write is not None:
         options.write.write_text(json.dumps(record, indent=1) + "\n")
 

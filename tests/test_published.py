@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from benchmarks import noise
+from benchmarks import noise, workers_record
 
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
@@ -261,3 +261,12 @@ def test_losses_against_the_share_of_wrong_labels() -> None:
     assert noise.table(record) in (ROOT / "docs" / "noisy-labels.md").read_text()
     found = [noise.best_alpha(record, rate) for rate in noise.rates_of(record)]
     assert found == sorted(found, reverse=True)  # the more are wrong, the lower
+
+
+def test_how_many_workers_a_server_bears() -> None:
+    """docs/cluster.md: the tables that the benchmark prints."""
+    record = json.loads((RESULTS / "workers-cpu.json").read_text())
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    assert workers_record.table(record) in page
+    assert workers_record.optuna_table(record) in page
+    assert {row["workers"] for row in record["rows"]} == {10, 50, 100, 200}

@@ -98,11 +98,15 @@ def test_one_that_comes_late_gets_all_and_one_forgets(
     assert table(tmp_path / "b") == table(tmp_path / "a")
     for name in ("comparisons", "parcels", "packs"):
         assert server.execute(f"SELECT count(*) FROM penex_{name}", url) == [(0,)]
+    run("doctor", "--storage", url)
+    assert "records      of 0 comparisons\n" in capsys.readouterr().out
     said.clear()
     compared(url, tmp_path / "b", hooks=hooks, say=said.append)  # it is brought, not trained
     assert begun == []
     assert server.execute("SELECT count(*) FROM penex_parcels", url) == [(3,)]
     assert not [text for text in said if "came from" in text]
+    run("doctor", "--storage", url)
+    assert "records      of 1 comparison, " in capsys.readouterr().out
 
 
 def test_a_pack_that_was_left_goes_on_from_its_checkpoint(server: Server, tmp_path: Path) -> None:
@@ -171,12 +175,16 @@ def test_a_comparison_that_was_removed_is_not_begun_again_by_those_who_are_at_it
     url = server.database("removed")
 
     def done(run: Run, record: object, reused: bool) -> None:
-        server.execute("DELETE FROM penex_packs", url)
-        server.execute("DELETE FROM penex_comparisons", url)
+        server.execute("DELETE FROM penex_comparisons", url)  # as the documents say
 
     with pytest.raises(LabError, match=r"was removed from .* What is done here is kept"):
         compared(url, tmp_path, hooks=Hooks(done=done))
     assert server.execute("SELECT * FROM penex_comparisons", url) == []
+    assert server.execute("SELECT first FROM penex_packs ORDER BY first", url) == [(0,), (2,)]
+    begun, hooks = trained()
+    compared(url, tmp_path, hooks=hooks)
+    assert begun == ["focal 0"]
+    assert server.execute("SELECT count(*) FROM penex_parcels", url) == [(3,)]
 
 
 def test_a_server_that_is_restarted_is_waited_for(server: Server, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def doctor(storage: Annotated[str | None, hinted("URL")] = None) -> None:
 
     Args:
         storage: a PostgreSQL server, as postgresql://user@host/name: say also whether workers can
-            share studies there. Nothing is written to it.
+            share studies and runs there. Nothing is written to it.
     """
     from penex.lab.ground import health
     from penex.lab.workers import checkup

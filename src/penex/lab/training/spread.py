@@ -141,6 +141,7 @@ class _Worker:
         kept = comparisons.find(connection, self._job)
         if kept is not None:
             return kept  # another worker was here before
+        comparisons.forget(connection, self._job)  # packs of one that someone removed by hand
         comparisons.make(connection, self._job, ours)
         leases.add(connection, self._job, ours.packs)
         return ours
@@ -148,17 +149,22 @@ class _Worker:
     def _offer(self, connection: Any) -> bool:
         """Whether something is left to do where no pack is under way: someone removed a record."""
         lock(connection, f"asks {self._job}")
+        kept = self._still(connection)
+        there = self._delivered(connection)
+        under_way = leases.open_packs(connection, [self._job]).get(self._job, set())
+        left = [pack for pack in kept.packs if not there.issuperset(pack)]
+        leases.add(connection, self._job, [p for p in left if p[0] not in under_way])
+        return bool(left)
+
+    def _still(self, connection: Any) -> comparisons.Kept:
+        """The comparison, if it is still there."""
         kept = comparisons.find(connection, self._job)
         if kept is None:
             raise LabError(
                 f"This comparison was removed from {self._shift.server.shown}. What is done here "
                 "is kept; give the command again to begin it anew."
             )
-        there = self._delivered(connection)
-        under_way = leases.open_packs(connection, [self._job]).get(self._job, set())
-        left = [pack for pack in kept.packs if not there.issuperset(pack)]
-        leases.add(connection, self._job, [p for p in left if p[0] not in under_way])
-        return bool(left)
+        return kept
 
     def _delivered(self, connection: Any) -> set[int]:
         return comparisons.delivered(connection, self._job)
@@ -174,6 +180,7 @@ class _Worker:
         with transaction(self._shift.server) as connection:
             if not leases.is_held(connection, lease):
                 return False
+            self._still(connection)
             for number, run in runs.items():
                 content = parcels.pack(self._shift.place.record(run))
                 comparisons.put(connection, self._job, number, content)
@@ -194,4 +201,8 @@ class _Worker:
             self._shift.say(f"{self._task}: {fetched} of {of} came from other workers")
 
     def _getting(self, number: int) -> Callable[[Any], bytes]:
-        return lambda connection: comparisons.get(connection, self._job, number)
+        def get(connection: Any) -> bytes:
+            self._still(connection)
+            return comparisons.get(connection, self._job, number)
+
+        return get
