@@ -9,6 +9,7 @@ benchmarks.worker_costs), and packs of a comparison, ten records each.
 
 import argparse
 import functools
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -33,6 +34,7 @@ from penex.lab.workers import comparisons, leases, server
 
 PACK = 10  # records
 TRAINING = 10.0  # seconds that a pack takes: less than one of digits on two cores
+_LIBRARIES = ("optuna", "psycopg", "sqlalchemy")
 _JOB = "comparison stand-in 0"
 _PROCESSES = 8
 _RATE = 60e6  # bytes a second, about: each worker is to hand over two packs or so of records,
@@ -271,6 +273,7 @@ def main() -> None:
         ((version, most),) = there.execute(facts)
         record = {
             **found,
+            "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
             "postgresql": {"version": version, "max_connections": int(most)},
             "cores": os.cpu_count(),
             "load_before": round(busy, 2),
@@ -281,7 +284,7 @@ def main() -> None:
             there.execute("DROP DATABASE packs")
             record["rows"].append(row)
             print(_line(row), flush=True)
-    print(workers_record.table(record), workers_record.optuna_table(record), sep="\n\n")
+    print(workers_record.told(record))
     if options.write is not None:
         options.write.write_text(json.dumps(record, indent=1) + "\n")
 

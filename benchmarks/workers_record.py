@@ -15,7 +15,7 @@ def _row(record: Record, load: str, workers: int, **rest: Any) -> Record | None:
 
 
 def _an_hour(row: Record | None) -> str:
-    return "" if row is None else f"{row['an_hour']:,}"
+    return "–" if row is None else f"{row['an_hour']:,}"
 
 
 def table(record: Record) -> str:
@@ -52,12 +52,29 @@ def optuna_table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def facts(record: Record) -> str:
+    """What was measured where, and the rate of records, in sentences."""
+    rates = [row["an_hour"] * row["pack"] / 3.6e9 for row in record["rows"] if row["pack"]]
+    sizes = {name: f"{size / 1e6:.1f} MB" for name, size in record["parcels"].items()}
+    return (
+        f"PostgreSQL {record['postgresql']['version'].split()[0]} as it comes, "
+        f"{record['environment']['device']}; load of others before: {record['load_before']:.0f}. "
+        f"A record of digits has {sizes['digits']}, one of CIFAR-10 {sizes['cifar10']}; they came "
+        f"in at {min(rates):.0f} to {max(rates):.0f} MB a second."
+    )
+
+
+def told(record: Record) -> str:
+    """All that the documents say of a record."""
+    return "\n\n".join([facts(record), table(record), optuna_table(record)])
+
+
 def main() -> None:
     """Print the tables of a record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("record", type=Path)
     record = json.loads(parser.parse_args().record.read_text())
-    print(table(record), optuna_table(record), sep="\n\n")
+    print(told(record))
 
 
 if __name__ == "__main__":

@@ -264,9 +264,8 @@ def test_losses_against_the_share_of_wrong_labels() -> None:
 
 
 def test_how_many_workers_a_server_bears() -> None:
-    """docs/cluster.md: the tables that the benchmark prints."""
+    """docs/cluster.md: what the benchmark prints."""
     record = json.loads((RESULTS / "workers-cpu.json").read_text())
     page = (ROOT / "docs" / "cluster.md").read_text()
-    assert workers_record.table(record) in page
-    assert workers_record.optuna_table(record) in page
+    assert workers_record.told(record) in page
     assert {row["workers"] for row in record["rows"]} == {10, 50, 100, 200}

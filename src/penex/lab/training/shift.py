@@ -84,7 +84,7 @@ class Shift:
                     left.remove(job)
             if not told:
                 if not waited:
-                    self.say("Waiting: other workers have all packs of this batch.")
+                    self.say("Waiting: other workers have all packs that are left.")
                 waited = True
                 time.sleep(min(_LONGEST_PAUSE, self.seconds / _LOOKS))
 
