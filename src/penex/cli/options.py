@@ -11,6 +11,7 @@ from penex.lab.engine.recipe import DType, OptimizerName, Precision, ScheduleNam
 from penex.lab.ground.errors import LabError
 from penex.lab.records.views import View
 from penex.lab.tasks.runs import Treatment
+from penex.lab.training.session import EngineName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,7 +207,11 @@ class Kept:
     track: Tracker = None
 
     def session(
-        self, watch: "Watcher", device: str, planned: "Sequence[Run]"
+        self,
+        watch: "Watcher",
+        device: str,
+        planned: "Sequence[Run]",
+        engine: EngineName = "local",
     ) -> "AbstractContextManager[Session]":
         """What surrounds the training of these runs."""
         from penex.lab.training.session import open_session
@@ -219,6 +224,7 @@ class Kept:
             self.track,
             planned,
             keep_checkpoints=self.keep_checkpoints,
+            engine=engine,
         )
 
 

@@ -28,7 +28,7 @@ from penex.lab.ground.errors import LabError, writes
 from penex.lab.ground.processes import launched
 from penex.lab.ground.sentences import without_password
 from penex.lab.training.compare import Comparison
-from penex.lab.training.session import pack_size
+from penex.lab.training.session import EngineName, pack_size
 from penex.lab.workers import leases
 from penex.lab.workers.server import is_server, opened
 from penex.paper.printed import authors_of
@@ -47,6 +47,7 @@ def compare(
     train_size: Sizes = (),
     device: str = "auto",
     pack: str = "auto",
+    engine: EngineName = "local",
     tuned: bool = False,
     storage: Annotated[str | None, hinted("URL")] = None,
     lease_seconds: float = leases.SECONDS,
@@ -70,6 +71,8 @@ def compare(
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         pack: how many models to train side by side as one, which is faster for small ones: a
             number, off, or auto for what pays.
+        engine: who trains: local is this machine; ray, the nodes of a Ray cluster, a pack each,
+            with no folder shared.
         tuned: give each loss the best value of its study (penex tune), else the authors', else the
             default, and say which.
         storage: a PostgreSQL server, as postgresql://user@host/name: any number of workers, given
@@ -90,7 +93,7 @@ def compare(
 
     losses = separated(losses)
     out = kept.out
-    shared = _shared(storage, tuned, forget)
+    shared = _shared(storage, tuned, forget, engine)
     chosen = own.task(task, out)
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
@@ -107,7 +110,8 @@ def compare(
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(opened(shared)) if shared else None
         # How long it takes is not for one of many workers to say.
-        session = stack.enter_context(kept.session(watch, device, () if server else planned))
+        expected = () if server else planned
+        session = stack.enter_context(kept.session(watch, device, expected, engine))
         way = Spread(server, session.say, lease_seconds, forget) if server else packing.carry_out
         listing = carry_out(
             comparison,
@@ -165,7 +169,7 @@ def train(
         print(f"Record: {record.folder}")
 
 
-def _shared(storage: str | None, tuned: bool, forget: bool) -> str | None:
+def _shared(storage: str | None, tuned: bool, forget: bool, engine: EngineName) -> str | None:
     """The URL of the server on which workers share runs; None if they are all trained here."""
     on_server = storage is not None and is_server(storage)
     if storage is not None and not on_server and not tuned:
@@ -175,13 +179,15 @@ def _shared(storage: str | None, tuned: bool, forget: bool) -> str | None:
         )
     if forget and not on_server:
         raise LabError("--forget is for runs that workers share: it needs --storage postgresql://.")
-    if not on_server or not (launched() and int(os.environ["WORLD_SIZE"]) > 1):
+    others = ""
+    if launched() and int(os.environ["WORLD_SIZE"]) > 1:
+        others = "torchrun has one run trained by several processes"
+    elif engine == "ray":
+        others = "--engine ray has them trained by the nodes of a cluster"
+    if not on_server or not others:
         return storage if on_server else None
     if not tuned:
-        raise LabError(
-            "--storage shares runs among workers, and torchrun has one run trained by several "
-            "processes: leave one of them out."
-        )
+        raise LabError(f"--storage shares runs among workers, and {others}: leave one of them out.")
     return None
 
 

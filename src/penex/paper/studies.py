@@ -17,7 +17,7 @@ from penex.lab.ground.processes import launched
 from penex.lab.ground.sentences import count, duration
 from penex.lab.records import Record, archived
 from penex.lab.records.scores import slim
-from penex.lab.training.session import Watcher, open_session, pack_size
+from penex.lab.training.session import EngineName, Watcher, open_session, pack_size
 from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import JOURNAL, open_storage
 from penex.lab.tuning.study import Progress, all_studies
@@ -50,6 +50,7 @@ class Way:
     pack: str = "auto"
     keep_checkpoints: bool = False
     lease_seconds: float = leases.SECONDS
+    engine: EngineName = "local"
 
     def __post_init__(self) -> None:
         if launched() and int(os.environ["WORLD_SIZE"]) > 1:
@@ -95,7 +96,12 @@ def tune(what: Tuning, way: Way) -> bool:
     with contextlib.closing(storage), trouble(storage.shown):
         watcher = way.watch(what.trials * len(what.losses))
         with open_session(
-            watcher, way.device, out, way.save_seconds, keep_checkpoints=way.keep_checkpoints
+            watcher,
+            way.device,
+            out,
+            way.save_seconds,
+            keep_checkpoints=way.keep_checkpoints,
+            engine=way.engine,
         ) as session:
             asked = session.place.hooks.stop
             hooks = replace(session.place.hooks, stop=lambda: asked() or time.monotonic() > end)
