@@ -94,6 +94,8 @@ class Changes:
         augment: change images at random while they are trained on: flip, crop or flip,crop.
         recompute: of a vit, compute its blocks twice instead of keeping what they computed: less
             memory, a third more time, the same result.
+        shard: under torchrun, have each process keep a part of the parameters, gradients and
+            moments (FSDP2), for a network that does not fit into the memory of one.
     """
 
     epochs: Annotated[int | None, task_default("N")] = None
@@ -111,6 +113,7 @@ class Changes:
     dtype: Annotated[DType | None, task_default(choice(DType))] = None
     augment: Annotated[str | None, task_default("flip|crop|flip,crop")] = None
     recompute: Annotated[bool | None, task_default("True|False")] = None
+    shard: Annotated[bool | None, task_default("True|False")] = None
 
     def given(self) -> dict[str, Any]:
         """What the user gave."""

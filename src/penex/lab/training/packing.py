@@ -83,7 +83,7 @@ def train(runs: list[Run], place: Place, most: int) -> None:
         if run not in left:
             training.train(run, place)  # verifies it
     found = portions(left, place, most)
-    if place.engine is not None:
+    if place.engine is not None and left:
         place.engine(list(found), place)
         return
     for portion in found:
