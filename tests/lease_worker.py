@@ -1,9 +1,9 @@
-"""Three workers share a study, of whom one is killed and one is stopped for too long.
+"""Three workers share a study or a comparison: one is killed, one is stopped for too long.
 
-Usage: lease_worker.py URL FOLDER SEPARATE OPTION... It forks, so that a worker is hit while it
+Usage: lease_worker.py URL FOLDER APART COMMAND OPTION... It forks, so that a worker is hit while it
 trains and not while it imports torch. Each writes what it says to FOLDER/ROLE.log, and its runs to
-FOLDER/runs, or, if SEPARATE is 1, to FOLDER/ROLE. The exit code is 0 if both that were left ended
-well.
+FOLDER/runs, but, if APART is 1, the one that is stopped to FOLDER/stopped. The exit code is 0 if
+both that were left ended well.
 """
 
 import os
@@ -19,7 +19,7 @@ import torch
 
 from penex import cli
 from penex.lab.records import Json, Record
-from penex.report import studies, terminal  # noqa: F401
+from penex.report import figures, studies, terminal  # noqa: F401
 
 
 def stop_in_the_middle() -> None:
@@ -34,18 +34,18 @@ def stop_in_the_middle() -> None:
     Record.add_metrics = troubled  # type: ignore[method-assign]
 
 
-def start(role: str, url: str, folder: Path, separate: bool, options: list[str]) -> int:
+def start(role: str, url: str, folder: Path, apart: bool, options: list[str]) -> int:
     """A worker; its process."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(folder / f"{role}.log", os.O_WRONLY | os.O_CREAT), 2)
-        out = folder / (role if separate else "runs")
+        out = folder / (role if apart and role == "stopped" else "runs")
         code = 1
         try:
             if role != "steady":
                 stop_in_the_middle()
-            cli.main(["tune", *options, "--storage", url, "--out", str(out)])
+            cli.main([*options, "--storage", url, "--out", str(out)])
             code = 0
         finally:
             os._exit(code)
@@ -59,19 +59,20 @@ def owners(url: str) -> set[str]:
         return {owner for (owner,) in found}
 
 
-def main(url: str, folder: Path, separate: bool, options: list[str]) -> int:
+def main(url: str, folder: Path, apart: bool, options: list[str]) -> int:
     torch.set_num_threads(1)
+    figures.write_all = lambda results, folder: []  # they take longer than all the rest
     alive: dict[str, int] = {}
     try:
         for role in ("killed", "stopped"):
-            alive[role] = start(role, url, folder, separate, options)
+            alive[role] = start(role, url, folder, apart, options)
         for child in alive.values():
             assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
         before = owners(url)
         assert len(before) == 2
         os.kill(alive["killed"], signal.SIGKILL)
         os.waitpid(alive.pop("killed"), 0)
-        alive["steady"] = start("steady", url, folder, separate, options)
+        alive["steady"] = start("steady", url, folder, apart, options)
         steady = os.pidfd_open(alive["steady"])
         while owners(url) & before:
             ended = bool(select.select([steady], [], [], 0.02)[0])

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
     ("words", "sentence"),
     [
         ("loss --sizes abc", "A size is ROWSxCLASSES"),
+        ("workers --workers 0", "must be at least 1"),
         pytest.param("loss --dtype int3", "invalid choice: 'int3'", marks=pytest.mark.slow),
         pytest.param("training --packs 0", "must be at least 1", marks=pytest.mark.slow),
     ],

@@ -53,6 +53,27 @@ def test_the_runs_of_a_pack_count_together() -> None:
     assert pace.seconds == pytest.approx(8 * 9 + 80)
 
 
+def test_packs_on_several_machines_go_at_their_own_pace() -> None:
+    clock, runs = Clock(), planned(6, epochs=10)
+    pace = Pace(runs, clock)
+    for run in runs[:4]:  # two packs of two
+        pace.begin(run, 0)
+    clock.now += 12
+    for run in runs[:2]:
+        for epoch in range(1, 7):
+            pace.epoch(run, epoch)
+    for run in runs[2:4]:
+        for epoch in range(1, 4):
+            pace.epoch(run, epoch)
+    # 12 + 6 epochs of 60 are done.
+    assert pace.seconds == pytest.approx(12 / 18 * 42)
+    for run in runs[:2]:
+        pace.done(run)
+    assert pace.seconds == pytest.approx(12 / 26 * 34)
+    pace.begin(runs[2], 0)  # its machine was lost
+    assert pace.seconds == pytest.approx(12 / 23 * 37)
+
+
 def test_a_larger_training_set_takes_longer() -> None:
     clock, runs = Clock(), [*planned(1, epochs=2), *planned(1, epochs=2, size=300)]
     pace = Pace(runs, clock)

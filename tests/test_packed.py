@@ -670,7 +670,7 @@ def test_what_a_recorded_step_reads_stays_where_it_is() -> None:
 
 
 def test_a_pack_too_large_for_the_memory_is_halved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = [planned("ce", seed, batch_size=32, epochs=2) for seed in range(5)]
     step_of, sizes, failed = Pack.step, [], list[weakref.ref[Pack]]()
@@ -684,21 +684,20 @@ def test_a_pack_too_large_for_the_memory_is_halved(
         step_of(pack, *arguments)
 
     monkeypatch.setattr(Pack, "step", step)
-    finished = []
-    hooks = training.Hooks(done=lambda run, record, reused: finished.append(run))
+    finished, said = [], list[str]()
+    hooks = training.Hooks(done=lambda run, record, reused: finished.append(run), say=said.append)
     packing.train(some, training.Place(tmp_path, CPU, hooks), 8)
     assert set(sizes) == {2, 1}
     assert finished == some
     assert all(Record.of(tmp_path, run.config).done()["status"] == "completed" for run in some)
-    said = capsys.readouterr().err
     assert "5 models do not fit the GPU's memory: 3 now." in said
     assert "3 models do not fit the GPU's memory: 2 now." in said
 
     monkeypatch.setattr(Pack, "step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
     run = planned("ce", 9, epochs=1)
-    packing.train([run], training.Place(tmp_path, CPU, training.Hooks()), 8)
+    packing.train([run], training.Place(tmp_path, CPU, training.Hooks(say=said.append)), 8)
     assert Record.of(tmp_path, run.config).done()["status"] == "completed"
-    assert "Not packed: not even one model fits the GPU's memory twice." in capsys.readouterr().err
+    assert "Not packed: not even one model fits the GPU's memory twice." in said
 
 
 def test_what_ended_before_the_memory_did_is_left_alone(

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from benchmarks import level, noise, schedules
+from benchmarks import level, noise, schedules, workers_record
 
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
@@ -287,8 +287,16 @@ def test_what_a_low_rho_has_to_do_with_dropout() -> None:
         ]
         return paired_difference(*numbers)
 
-    estimated, low = "rho estimated, dropout 0.5", "rho 1e-6, dropout 0.5"
+    estimated, low = "rho estimated, dropout 0.8", "rho 1e-6, dropout 0.8"
     assert gain(low, estimated).low > 0
     assert gain("rho 1e-6, dropout 0", "rho estimated, dropout 0").high < 0
     assert gain("rho 1e-6, no noise on the level", estimated).low > 0
     assert gain("rho 1e-6, no noise on the classes", low).high < 0
+
+
+def test_how_many_workers_a_server_bears() -> None:
+    """docs/cluster.md: what the benchmark prints."""
+    record = json.loads((RESULTS / "workers-cpu.json").read_text())
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    assert workers_record.told(record) in page
+    assert {row["workers"] for row in record["rows"]} == {10, 50, 100, 200}

@@ -28,6 +28,7 @@ from penex.lab.tuning.search import FIRST_SAMPLER, Tuning
 from penex.lab.tuning.storage import JOURNAL, Storage, alone, open_storage
 from penex.lab.tuning.study import ATTRIBUTE, all_studies, progress, sampler
 from penex.lab.tuning.values import tuned
+from penex.lab.workers.server import said
 from penex.paper.printed import authors_of
 from penex.registry import FIVE, Parameter
 from penex.report import studies
@@ -596,18 +597,16 @@ def test_an_earlier_versions_study_has_no_seals(tmp_path: Path) -> None:
 
 
 def test_a_server_that_goes_away_is_named_as_the_cause() -> None:
-    from penex.lab.tuning import storage
-
     wrapped = RuntimeError("An exception is raised during the commit.")
     wrapped.__cause__ = OSError("server closed the connection unexpectedly")
-    assert storage.said(wrapped) == "server closed the connection unexpectedly"
+    assert said(wrapped) == "server closed the connection unexpectedly"
 
 
-def test_a_storage_needs_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storage_of_studies_alone_needs_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run("compare", "--storage", "sqlite:///x.db")
     assert ended.value.code == 2
-    assert "it needs --tuned" in capsys.readouterr().err
+    assert "is for the studies of --tuned; got sqlite" in capsys.readouterr().err
 
 
 def test_where_values_come_from(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Many workers, one study: whoever dies or sleeps, the study is that of one worker."""
 
 import os
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +15,11 @@ from penex.lab.training import Hooks, Place
 from penex.lab.tuning import seals, study
 from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import open_storage
-from postgres import Server
+from postgres import Server, in_trouble
 from postgres import server as server
 
 optuna = pytest.importorskip("optuna")
 
-WORKER = Path(__file__).with_name("lease_worker.py")
 WHAT = Tuning(
     tasks.find("digits"), ("penex",), trials=7, batch=5, train_size=40, changes={"epochs": 1}
 )
@@ -37,7 +34,7 @@ def fingerprint(study: Any) -> list[tuple[object, ...]]:
 
 
 def tuned(
-    url: str, out: Path, hooks: Hooks | None = None, what: Tuning = WHAT, **options: Any
+    url: str | None, out: Path, hooks: Hooks | None = None, what: Tuning = WHAT, **options: Any
 ) -> list[tuple[object, ...]]:
     with closing(open_storage(url, out)) as storage:
         place = Place(out, hooks=hooks or Hooks())
@@ -50,27 +47,20 @@ def run(*words: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
-@pytest.mark.parametrize("separate", [False, True], ids=["shared folder", "separate folders"])
-def test_a_study_of_three_workers_is_that_of_one(
-    server: Server, tmp_path: Path, separate: bool
-) -> None:
+def test_a_study_of_three_workers_is_that_of_one(server: Server, tmp_path: Path) -> None:
     """One is killed in the middle of a pack, one sleeps past its lease and wakes up."""
-    name = "separate" if separate else "shared"
-    url = server.database(name)
-    options = ["--loss", "penex", "--trials", 7, "--batch", 5, "--pack", 2, "--train-size", 40,
+    url = server.database("three")
+    what = replace(WHAT, trials=60, batch=30)
+    options = ["--loss", "penex", "--trials", 60, "--batch", 30, "--pack", 10, "--train-size", 40,
                "--epochs", 1, "--lease-seconds", 2]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, WORKER, url, tmp_path, str(int(separate)), *map(str, options)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    logs = {path.stem: path.read_text() for path in tmp_path.glob("*.log")}
-    assert done.returncode == 0, (done.stderr, logs)
+    logs = in_trouble(url, tmp_path, False, "tune", *options)
     assert "what it trained is thrown away" in logs["stopped"]
     with closing(open_storage(url, tmp_path)) as storage:
         found = fingerprint(optuna.load_study(study_name="digits penex", storage=storage.optuna))
-    assert found == tuned(server.database(f"{name}_one"), tmp_path / "one")
+    assert [(number, state) for number, _, state, _, _ in found] == [
+        (number, "COMPLETE") for number in range(60)
+    ]
+    assert found == tuned(None, tmp_path / "one", what=what, pack=10)
     assert server.execute("SELECT * FROM penex_packs", url) == []
 
 
@@ -118,7 +108,7 @@ def test_a_pack_that_was_given_back_or_left_goes_on_from_its_checkpoint(
     with pytest.raises(Interrupted):
         tuned(url, tmp_path, hooks, two)
     assert len(begun) == 2
-    packs = "SELECT first, trials, owner, expires FROM penex_packs ORDER BY first"
+    packs = "SELECT first, numbers, owner, expires FROM penex_packs ORDER BY first"
     free = [(0, [0, 1], None, None), (2, [2, 3], None, None), (4, [4], None, None)]
     assert server.execute(packs, url) == free
     for words, what, pack in (
@@ -129,7 +119,7 @@ def test_a_pack_that_was_given_back_or_left_goes_on_from_its_checkpoint(
             tuned(url, tmp_path, what=what, pack=pack)
     lease = "UPDATE penex_packs SET owner = 'x', version = '0.0', expires = now() + interval"
     server.execute(f"{lease} '1 hour' WHERE first = 0", url)
-    with pytest.raises(LabError, match=r"tuned by penex 0\.0, and this is penex"):
+    with pytest.raises(LabError, match=r"Workers with penex 0\.0 are at .*, and this is penex"):
         tuned(url, tmp_path, what=two)
     server.execute(f"{lease} '-1 hour' WHERE first = 0", url)  # they are gone
     reached: list[int] = []
@@ -147,7 +137,11 @@ def guest(server: Server) -> str:
     return server.address("guests", "guest:right")
 
 
-@pytest.mark.parametrize("command", [["tune", "--loss", "penex"], ["doctor"]], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command",
+    [["tune", "--loss", "penex"], ["compare"], ["compare", "--tuned"], ["doctor"]],
+    ids=" ".join,
+)
 def test_a_server_that_will_not_do_is_one_sentence(
     command: list[str], server: Server, guest: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,

@@ -24,10 +24,10 @@ def doctor(storage: Annotated[str | None, hinted("URL")] = None) -> None:
 
     Args:
         storage: a PostgreSQL server, as postgresql://user@host/name: say also whether workers can
-            share studies there. Nothing is written to it.
+            share studies and runs there. Nothing is written to it.
     """
     from penex.lab.ground import health
-    from penex.lab.tuning import checkup
+    from penex.lab.workers import checkup
 
     found = [checkup.report(storage)] if storage is not None else []
     print("\n\n".join([health.report(), *found]))

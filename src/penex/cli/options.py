@@ -11,6 +11,7 @@ from penex.lab.engine.recipe import DType, OptimizerName, Precision, ScheduleNam
 from penex.lab.ground.errors import LabError
 from penex.lab.records.views import View
 from penex.lab.tasks.runs import Treatment
+from penex.lab.training.session import EngineName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +94,8 @@ class Changes:
         augment: change images at random while they are trained on: flip, crop or flip,crop.
         recompute: of a vit, compute its blocks twice instead of keeping what they computed: less
             memory, a third more time, the same result.
+        shard: under torchrun, have each process keep a part of the parameters, gradients and
+            moments (FSDP2), for a network that does not fit into the memory of one.
     """
 
     epochs: Annotated[int | None, task_default("N")] = None
@@ -110,6 +113,7 @@ class Changes:
     dtype: Annotated[DType | None, task_default(choice(DType))] = None
     augment: Annotated[str | None, task_default("flip|crop|flip,crop")] = None
     recompute: Annotated[bool | None, task_default("True|False")] = None
+    shard: Annotated[bool | None, task_default("True|False")] = None
 
     def given(self) -> dict[str, Any]:
         """What the user gave."""
@@ -206,7 +210,11 @@ class Kept:
     track: Tracker = None
 
     def session(
-        self, watch: "Watcher", device: str, planned: "Sequence[Run]"
+        self,
+        watch: "Watcher",
+        device: str,
+        planned: "Sequence[Run]",
+        engine: EngineName = "local",
     ) -> "AbstractContextManager[Session]":
         """What surrounds the training of these runs."""
         from penex.lab.training.session import open_session
@@ -219,6 +227,7 @@ class Kept:
             self.track,
             planned,
             keep_checkpoints=self.keep_checkpoints,
+            engine=engine,
         )
 
 

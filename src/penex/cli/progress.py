@@ -21,7 +21,7 @@ from penex.lab.training.session import Lines, Silent, Watcher, name_of
 
 
 class Bars(Silent):
-    """Progress as two bars: the runs, and the epochs of the one that trains."""
+    """Progress as two bars: the runs, and the epochs of the one that trains, or of many's mean."""
 
     def __init__(self, total: int, console: Console) -> None:
         self.console = console
@@ -37,7 +37,7 @@ class Bars(Silent):
         self.runs = self.progress.add_task("runs", total=total, note="")
         self.epochs = self.progress.add_task("", total=1, note="", visible=False)
         self.reused = 0
-        self.training = 0  # more than one is a pack
+        self.reached: dict[int, int] = {}  # the epochs of those that train
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -51,13 +51,13 @@ class Bars(Silent):
 
     def begin(self, run: Run, epochs: int) -> None:
         """Show the run, or the pack that it is part of."""
-        self.training += 1
-        together = f"{run.task.name}: {self.training} runs packed"
+        self.reached[id(run)] = epochs
+        together = f"{run.task.name}: {len(self.reached)} runs side by side"
         self.progress.reset(
             self.epochs,
             total=run.recipe.epochs,
-            completed=epochs,
-            description=together if self.training > 1 else name_of(run),
+            completed=self._mean,
+            description=together if len(self.reached) > 1 else name_of(run),
             note=f"resumed after epoch {epochs}" if epochs else "",
             visible=True,
         )
@@ -66,12 +66,17 @@ class Bars(Silent):
         """Move the run's bar; say how long all of them take."""
         self.progress.update(self.runs, note=self.pace.words())
         note = f"validation accuracy {line['validation']['accuracy']:.4f}{flow.words(line)}"
-        self.progress.update(self.epochs, completed=line["epoch"], note=note)
+        self.reached[id(run)] = line["epoch"]
+        self.progress.update(self.epochs, completed=self._mean, note=note)
+
+    @property
+    def _mean(self) -> int:
+        return sum(self.reached.values()) // max(len(self.reached), 1)
 
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Move the bar of the runs; say so if one diverged."""
         self.reused += reused
-        self.training -= not reused
+        self.reached.pop(id(run), None)
         self.progress.advance(self.runs)
         done = record.done()
         if done["status"] == "diverged":

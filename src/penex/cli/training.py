@@ -1,5 +1,7 @@
 """penex compare and penex train."""
 
+import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,8 +25,12 @@ from penex.cli.options import (
     separated,
 )
 from penex.lab.ground.errors import LabError, writes
+from penex.lab.ground.processes import launched
+from penex.lab.ground.sentences import without_password
 from penex.lab.training.compare import Comparison
-from penex.lab.training.session import pack_size
+from penex.lab.training.session import EngineName, pack_size
+from penex.lab.workers import leases
+from penex.lab.workers.server import is_server, opened
 from penex.paper.printed import authors_of
 from penex.registry import FIVE
 
@@ -41,8 +47,11 @@ def compare(
     train_size: Sizes = (),
     device: str = "auto",
     pack: str = "auto",
+    engine: EngineName = "local",
     tuned: bool = False,
-    storage: Annotated[str | None, hinted("URL", "(default: the journal in OUT/TASK)")] = None,
+    storage: Annotated[str | None, hinted("URL")] = None,
+    lease_seconds: float = leases.SECONDS,
+    forget: bool = False,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
     judged: Judged = LAST,
@@ -62,19 +71,29 @@ def compare(
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         pack: how many models to train side by side as one, which is faster for small ones: a
             number, off, or auto for what pays.
+        engine: who trains: local is this machine; ray, the nodes of a Ray cluster, a pack each,
+            with no folder shared.
         tuned: give each loss the best value of its study (penex tune), else the authors', else the
             default, and say which.
-        storage: where the studies are, for --tuned.
+        storage: a PostgreSQL server, as postgresql://user@host/name: any number of workers, given
+            the same command, share the runs, and each ends with all of them and the table. With
+            --tuned, the studies are read there too; they may also be in another database or, unless
+            given, in the journal in OUT/TASK.
+        lease_seconds: on a server, how long a pack stays a worker's of which nothing is heard.
+        forget: remove the comparison and its records from the server when all of them are here.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
         judged: after which epoch and at which temperature; records hold them all.
         kept: what is written where.
     """
     from penex.cli import progress
+    from penex.lab.training import packing
     from penex.lab.training.compare import compare as carry_out
+    from penex.lab.training.spread import Spread
 
     losses = separated(losses)
     out = kept.out
+    shared = _shared(storage, tuned, forget, engine)
     chosen = own.task(task, out)
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
@@ -82,20 +101,24 @@ def compare(
         like = Comparison(chosen, FIVE[:1], 1, train_size, recipe.given(), treatment)
         sources = _tuned(chosen, losses, like.runs, storage, out)
         losses = tuple(sources)
-    elif storage is not None:
-        raise LabError("--storage says where the studies are: it needs --tuned.")
     comparison = Comparison(
         chosen, losses, seeds, train_size, recipe.given(), treatment, sources, judged
     )
     planned = comparison.runs
     began = time.monotonic()
     watch = progress.watcher(len(planned))
-    with kept.session(watch, device, planned) as session:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(opened(shared)) if shared else None
+        # How long it takes is not for one of many workers to say.
+        expected = () if server else planned
+        session = stack.enter_context(kept.session(watch, device, expected, engine))
+        way = Spread(server, session.say, lease_seconds, forget) if server else packing.carry_out
         listing = carry_out(
             comparison,
             session.place,
             command=given.command_line(),
             pack=pack_size(pack),
+            carry_out=way,
         )
     if writes():
         _report(out / chosen.name, listing, time.monotonic() - began)
@@ -144,6 +167,28 @@ def train(
                 shown = "not finite" if None in (value, spread) else f"{value:.4f} [{spread:.4f}]"
                 print(f"{part:10} {name:19} {shown}")
         print(f"Record: {record.folder}")
+
+
+def _shared(storage: str | None, tuned: bool, forget: bool, engine: EngineName) -> str | None:
+    """The URL of the server on which workers share runs; None if they are all trained here."""
+    on_server = storage is not None and is_server(storage)
+    if storage is not None and not on_server and not tuned:
+        raise LabError(
+            "Workers share runs on a PostgreSQL server, as postgresql://user@host/name; another "
+            f"storage is for the studies of --tuned; got {without_password(storage)}."
+        )
+    if forget and not on_server:
+        raise LabError("--forget is for runs that workers share: it needs --storage postgresql://.")
+    others = ""
+    if launched() and int(os.environ["WORLD_SIZE"]) > 1:
+        others = "torchrun has one run trained by several processes"
+    elif engine == "ray":
+        others = "--engine ray has them trained by the nodes of a cluster"
+    if not on_server or not others:
+        return storage if on_server else None
+    if not tuned:
+        raise LabError(f"--storage shares runs among workers, and {others}: leave one of them out.")
+    return None
 
 
 def _tuned(

@@ -22,8 +22,9 @@ from penex.cli.options import (
     words_of,
 )
 from penex.lab.ground.sentences import without_password
+from penex.lab.training.session import EngineName
 from penex.lab.tuning.search import Tuning, ranges_of
-from penex.lab.tuning.workers import LEASE_SECONDS
+from penex.lab.workers import leases
 from penex.paper import studies
 from penex.registry import FIVE
 
@@ -51,7 +52,8 @@ def tune(
     save_seconds: float = 30.0,
     keep_checkpoints: bool = False,
     pack: str = "auto",
-    lease_seconds: float = LEASE_SECONDS,
+    engine: EngineName = "local",
+    lease_seconds: float = leases.SECONDS,
     own: OwnData = NO_DATA,
     recipe: Recipe = UNCHANGED,
     judged: Judged = LAST,
@@ -88,6 +90,8 @@ def tune(
         keep_checkpoints: keep the last one of a run that is done too; nothing needs it.
         pack: how many models to train side by side as one, which is faster for small ones: a
             number, off, or auto for what pays. A study on a server keeps its first one.
+        engine: who trains: local is this machine; ray, the nodes of a Ray cluster, a pack each,
+            with no folder shared.
         lease_seconds: on a server, how long a pack stays a worker's of which nothing is heard.
         own: data of your own, and what is done to data.
         recipe: how to train, where the task's own recipe is not what you want.
@@ -107,6 +111,7 @@ def tune(
         pack,
         keep_checkpoints,
         lease_seconds,
+        engine,
     )
     losses = studies.losses_of(separated(loss), all)
     chosen = own.task(task, out)

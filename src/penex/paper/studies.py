@@ -17,11 +17,12 @@ from penex.lab.ground.processes import launched
 from penex.lab.ground.sentences import count, duration
 from penex.lab.records import Record, archived
 from penex.lab.records.scores import slim
-from penex.lab.training.session import Watcher, open_session, pack_size
+from penex.lab.training.session import EngineName, Watcher, open_session, pack_size
 from penex.lab.tuning.search import Tuning
-from penex.lab.tuning.storage import JOURNAL, open_storage, trouble
+from penex.lab.tuning.storage import JOURNAL, open_storage
 from penex.lab.tuning.study import Progress, all_studies
-from penex.lab.tuning.workers import LEASE_SECONDS
+from penex.lab.workers import leases
+from penex.lab.workers.server import trouble
 from penex.paper.plan import TUNABLE
 from penex.paper.printed import authors_of
 from penex.report import studies
@@ -48,7 +49,8 @@ class Way:
     save_seconds: float = 30.0
     pack: str = "auto"
     keep_checkpoints: bool = False
-    lease_seconds: float = LEASE_SECONDS
+    lease_seconds: float = leases.SECONDS
+    engine: EngineName = "local"
 
     def __post_init__(self) -> None:
         if launched() and int(os.environ["WORLD_SIZE"]) > 1:
@@ -91,10 +93,15 @@ def tune(what: Tuning, way: Way) -> bool:
         if way.slim is not None:
             _keep(all_studies(storage, task), out, way.slim, task)
 
-    with contextlib.closing(storage), trouble(storage):
+    with contextlib.closing(storage), trouble(storage.shown):
         watcher = way.watch(what.trials * len(what.losses))
         with open_session(
-            watcher, way.device, out, way.save_seconds, keep_checkpoints=way.keep_checkpoints
+            watcher,
+            way.device,
+            out,
+            way.save_seconds,
+            keep_checkpoints=way.keep_checkpoints,
+            engine=way.engine,
         ) as session:
             asked = session.place.hooks.stop
             hooks = replace(session.place.hooks, stop=lambda: asked() or time.monotonic() > end)

@@ -36,7 +36,12 @@ def parse(text: str) -> int | None:
 
 def most(path: Path, allow_large: bool) -> float:
     """How many bytes a compressed file may become."""
-    return float("inf") if allow_large else max(UNASKED, TIMES * path.stat().st_size)
+    return float("inf") if allow_large else most_of(path.stat().st_size)
+
+
+def most_of(size: int) -> int:
+    """How many bytes so many may become that nobody vouches for."""
+    return max(UNASKED, TIMES * size)
 
 
 def too_large(path: Path, size: float, *, more: bool = False) -> LabError:

@@ -53,14 +53,15 @@ class Alone:
     def is_well(self, steps: int) -> bool:
         """Whether losses and parameters are finite; reads from the device, once."""
         losses = self.seat.position.history[:steps, HISTORY.index("loss")]
-        return bool(losses.isfinite().all() & self.seat.learner.theta.isfinite().all())
+        return bool(losses.isfinite().all() & self.seat.learner.is_finite())
 
     def look(self) -> Sight:
         """The history of all processes; the validation set, which the first one looks at."""
         learner, data, history = self.seat.learner, self.seat.data, self.seat.position.history
         _pool(history)
-        sound = bool(learner.theta.isfinite().all())
+        sound = bool(learner.is_finite())
         well = sound and self.is_well(len(history))
+        learner.gather()
         sees, validation = well, {}
         if well and ranks.rank() == 0:
             logits = logits_of(learner, data, data.val)
@@ -76,7 +77,8 @@ class Alone:
             self.seat.learner.keep()
 
     def settle(self) -> None:
-        """Nothing: the learner and its position are what was trained."""
+        """Bring all that is saved to the first process; the position is what was trained."""
+        self.seat.learner.gather(slots=True)
 
 
 def _pool(history: Tensor) -> None:

@@ -63,11 +63,8 @@ def load(folder: Path, learner: Learner, position: Position) -> bool:
     if not ranks.agree(found, learner.device):
         return False
     place = torch.tensor([position.epoch, position.step], device=learner.device)
-    states = {**learner.tensors(), "history": position.history}
-    # The loss's settings are the constructor's, the same everywhere: they stay on the host.
-    ranks.share(
-        [place, *(v for k, v in states.items() if not k.endswith("_extra_state"))], learner.device
-    )
+    ranks.share([place, position.history], learner.device)
+    learner.share()
     position.epoch, position.step = (int(number) for number in place.tolist())
     return True
 

@@ -21,7 +21,7 @@ def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
         return found.to(learner.dtype)
 
     learner.train(False)
-    with torch.no_grad(), chance.sown(learner.device):
+    with torch.no_grad(), chance.sown(learner.device), learner.seeing():
         rows = learner.batches(logits, len(part))
     learner.train(True)
     return rows

@@ -71,7 +71,7 @@ class Learner:
         self.dtype: torch.dtype = getattr(torch, recipe.dtype)
         # MPS has no float64; the step count and the rates are scalars, so it costs nothing.
         self.wide = torch.float32 if device.type == "mps" else torch.float64
-        self.module = model.to(device, self.dtype)
+        self.module = model.to(self._home, self.dtype)
         self.loss = loss.to(device)
         if self.dtype == torch.float64:
             self.loss = loss.double()
@@ -79,33 +79,82 @@ class Learner:
         self.least = 2 if any(isinstance(m, _BatchNorm) for m in model.modules()) else 1
 
         self.segments: list[Segment] = []
-        end = 0
-        parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        for name, parameter in parameters:
-            self.segments.append(Segment(name, end, parameter.shape))
-            end += self.segments[-1].padded
-        self.theta = torch.zeros(end, dtype=self.dtype, device=device)
+        trained = self._lay_out()
+        self.count = self._constant(0.0)
+        self.dropouts = seed_all(trained, torch.tensor(seed, device=device), self.count)
+        self.augmentation = Augmentation(
+            recipe.augment, torch.tensor(seed, device=device), self.count
+        )
+        if recipe.recompute:
+            recompute_all(trained)
+        self.batches = Batches(device)
+        self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
+        self.model = self._joined(trained)
+
+    @property
+    def _home(self) -> torch.device:
+        """Where the whole network is."""
+        return self.device
+
+    def _lay_out(self) -> nn.Module:
+        """Move the parameters to where a step changes them; the network that is trained."""
+        parameters = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        end = self._segment({name: parameter.shape for name, parameter in parameters})
+        self.theta = torch.zeros(end, dtype=self.dtype, device=self.device)
         self.grad = torch.zeros_like(self.theta)
         for (_, parameter), segment in zip(parameters, self.segments, strict=True):
             view = segment.of(self.theta)
             view.copy_(parameter.detach())
             parameter.data = view
             parameter.grad = segment.of(self.grad)
-        self.optimizer, self.slots = optimizers.make(recipe, self.theta)
-        self.count = self._constant(0.0)
-        self.dropouts = seed_all(model, torch.tensor(seed, device=device), self.count)
-        self.augmentation = Augmentation(
-            recipe.augment, torch.tensor(seed, device=device), self.count
-        )
-        if recipe.recompute:
-            recompute_all(model)
-        self.batches = Batches(device)
-        self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
-        self.model = self._distributed() if ranks.world() > 1 else self.module
+        self.optimizer, self.slots = optimizers.make(self.recipe, self.theta)
+        return self.module
 
-    def _distributed(self) -> nn.Module:
+    def _segment(self, shapes: dict[str, torch.Size]) -> int:
+        """Give parameters their places in flat tensors, and say how long these are."""
+        end = 0
+        for name, shape in shapes.items():
+            self.segments.append(Segment(name, end, shape))
+            end += self.segments[-1].padded
+        return end
+
+    def _joined(self, trained: nn.Module) -> nn.Module:
+        """The network that is trained, in step with those of the other processes."""
+        if ranks.world() == 1:
+            return trained
         ids = [self.device] if self.device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(self.module, device_ids=ids)
+        return nn.parallel.DistributedDataParallel(trained, device_ids=ids)
+
+    def zero_grad(self) -> None:
+        """Forget the last gradient."""
+        self.grad.zero_()
+
+    def clip(self) -> Tensor:
+        """Scale the gradient down to the recipe's largest norm; its norm before."""
+        return optimizers.clip_(self.grad, self.recipe.clip)
+
+    def update(self, rate: Tensor) -> None:
+        """Move the parameters against the gradient."""
+        factors = self.optimizer.factors(rate, self.count)
+        self.optimizer.update(self.theta, self.grad, self.slots, factors)
+
+    def is_finite(self) -> Tensor:
+        """Whether all parameters are, the same on all processes: 0-dim, on the device."""
+        return self.theta.isfinite().all()
+
+    def gather(self, *, slots: bool = False) -> None:
+        """Bring `module`, and the optimiser's slots, up to date on the first process: they are."""
+
+    @contextmanager
+    def seeing(self) -> Iterator[None]:
+        """Have the whole network on the device for a while: it is."""
+        yield
+
+    def share(self) -> None:
+        """Give every process the state that the first one has loaded."""
+        # The loss's settings are the constructor's, the same everywhere: they stay on the host.
+        states = self.tensors().items()
+        ranks.share([v for k, v in states if not k.endswith("_extra_state")], self.device)
 
     def train(self, mode: bool = True) -> None:
         """Switch model and loss between training and evaluation."""
@@ -142,11 +191,18 @@ class Learner:
     def tensors(self) -> dict[str, Tensor]:
         """The state by name: live tensors, so that writing to them is loading."""
         live = {f"model.{name}": value for name, value in state.of(self.module).items()}
-        for slot, flat in self.slots.items():
-            live |= {f"optimizer.{slot}.{s.name}": s.of(flat) for s in self.segments}
+        live |= self._slot_tensors()
         live |= {f"loss.{name}": value for name, value in self.loss.state_dict().items()}
         live["count"] = self.count
         return live
+
+    def _slot_tensors(self) -> dict[str, Tensor]:
+        """The optimiser's state by name."""
+        return {
+            f"optimizer.{slot}.{s.name}": s.of(flat)
+            for slot, flat in self.slots.items()
+            for s in self.segments
+        }
 
     def kept(self) -> dict[str, Tensor]:
         """What `keep` kept, by name."""

@@ -39,6 +39,8 @@ class Recipe:
             both with a comma, or nothing.
         recompute: True to compute the blocks of a network again in the backward pass instead of
             keeping what they computed: less memory, more time, the same numbers.
+        shard: True to have each of several processes keep a part of the parameters, gradients and
+            moments, for networks that do not fit into the memory of one.
     """
 
     epochs: int
@@ -56,6 +58,7 @@ class Recipe:
     dtype: DType = "float32"
     augment: str = since("")
     recompute: bool = aside(False)
+    shard: bool = aside(False)
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(Recipe).items():

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from penex.base import Loss
 from penex.lab.data import Data
-from penex.lab.engine import optimizers
 from penex.lab.engine.learner import Learner
 from penex.lab.ground import ranks
 
@@ -28,7 +27,7 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
         rate: the learning rate, a 0-dim tensor.
         row: where the step's numbers go.
     """
-    learner.grad.zero_()
+    learner.zero_grad()
     micros = micro_batches(index, learner.recipe.accumulate)
     learner.count.add_(1)
     first = 0
@@ -45,9 +44,8 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
     for _ in range(len(micros), learner.recipe.accumulate):
         none = index[:0]
         learner.loss(logits.detach()[:0], data.train.targets[none], **learner.loss.asked(none))
-    norm = optimizers.clip_(learner.grad, learner.recipe.clip)
-    factors = learner.optimizer.factors(rate, learner.count)
-    learner.optimizer.update(learner.theta, learner.grad, learner.slots, factors)
+    norm = learner.clip()
+    learner.update(rate)
     numbers = (torch.stack(values).sum(), norm, torch.stack(largest).amax(), learner.rho)
     row.copy_(torch.stack([number.to(row.dtype) for number in numbers]))
 

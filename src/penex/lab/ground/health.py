@@ -22,6 +22,7 @@ _PARTS = (
     ("pillow", "image files", "lab"),
     ("optuna", "penex tune", "tune"),
     ("psycopg", "penex tune --storage postgresql://...", "tune"),
+    ("ray", "--engine ray", "ray"),
     ("onnx", "penex export --onnx", "onnx"),
     ("onnxscript", "penex export --onnx", "onnx"),
     ("transformers", "texts", "text"),

@@ -38,7 +38,7 @@ from penex.lab.records.reading import (
 from penex.lab.records.sealing import is_as_sealed, sealed
 
 _LOCK = ".lock"
-_LASTING = (
+LASTING = (  # what a run that is done leaves, besides done.json
     CONFIG,
     ENVIRONMENT,
     METRICS,
@@ -80,11 +80,15 @@ class Record(Reading):
         return cls(out / identity.folder_of(config))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep every other process from writing this run; a killed process lets go by itself."""
+    def locked(self, *, wait: bool = False) -> Iterator[None]:
+        """Keep every other process from writing this run; a killed process lets go by itself.
+
+        Args:
+            wait: for a process that has it; a RecordError if nobody waits.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with locks.held(self.folder / _LOCK, wait=False) as self._lock:
+            with locks.held(self.folder / _LOCK, wait=wait) as self._lock:
                 files.sweep(self.folder)
                 yield
         except locks.Busy as error:
@@ -213,7 +217,7 @@ class Record(Reading):
     def finish(self, done: Json, *, keep_checkpoint: bool = False) -> None:
         """Write done.json, with the checksums of the files that a report reads."""
         self.keep_metrics()
-        sums = {name: _sha256(path) for name in _LASTING if (path := self.folder / name).exists()}
+        sums = {name: _sha256(path) for name in LASTING if (path := self.folder / name).exists()}
         done = {"format": FORMAT, "keeps_checkpoint": keep_checkpoint, **done, "sha256": sums}
         files.write_json(self.folder / DONE, sealed(done))
         try:

@@ -78,11 +78,17 @@ def pack(content: Mapping[str, bytes], folder: Path) -> Path:
     """
     archive = _beside(folder)
     with files.writing(archive) as file:
-        _write(content, file)
+        write(content, file)
     return archive
 
 
-def _write(content: Mapping[str, bytes], file: BinaryIO) -> None:
+def write(content: Mapping[str, bytes], file: BinaryIO) -> None:
+    """Write files into an archive: the same one for the same files.
+
+    Args:
+        content: the files, by their names.
+        file: to write to.
+    """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
         made.comment = _MARK
         for name in sorted(content):

@@ -75,18 +75,11 @@ class Reading:
         Args:
             facts: about the data as they are now; None if there are none.
         """
-        found = self.environment().get("data")
-        known = found if isinstance(found, dict) else {}
-        for kind in _CHECKSUMS:
-            then, now = _by_name(known.get(kind)), _by_name((facts or {}).get(kind))
-            if not then or not now or then == now:
-                continue
-            name = next(name for name in (*now, *then) if then.get(name) != now.get(name))
-            of = f" of {name}" if name else ""
+        if other := difference(self.environment().get("data"), facts):
             raise RecordError(
-                f"The run in {self.folder} was trained on other data: the checksum{of} is "
-                f"{now.get(name)} now and was {then.get(name)} then. Nothing was changed; choose "
-                "another --out, or move the folder away to train this run again."
+                f"The run in {self.folder} was trained on other data: the checksum{other}. Nothing "
+                "was changed; choose another --out, or move the folder away to train this run "
+                "again."
             )
 
     def done(self) -> Json:
@@ -219,6 +212,27 @@ def _wrong(judged: Json, *, may_be_empty: bool) -> str:
             wrong = _wrong(found, may_be_empty=False) if sound else name
             if wrong:
                 return wrong if wrong == name else f"{name}.{wrong}"
+    return ""
+
+
+def checksums(facts: Json | None) -> Json:
+    """Those of the facts about data that are checksums of what a model learns from."""
+    return {kind: facts[kind] for kind in _CHECKSUMS if facts and facts.get(kind)}
+
+
+def difference(known: Any, facts: Json | None) -> str:
+    """In which checksum data differ from what was known of them; empty if in none.
+
+    >>> difference({"md5": "1", "labels": {"a": "2"}}, {"md5": "1", "labels": {"a": "3"}})
+    ' of a is 3 now and was 2 then'
+    """
+    before = known if isinstance(known, dict) else {}
+    for kind in _CHECKSUMS:
+        then, now = _by_name(before.get(kind)), _by_name((facts or {}).get(kind))
+        if then and now and then != now:
+            name = next(name for name in (*now, *then) if then.get(name) != now.get(name))
+            of = f" of {name}" if name else ""
+            return f"{of} is {now.get(name)} now and was {then.get(name)} then"
     return ""
 
 

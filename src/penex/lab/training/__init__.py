@@ -93,7 +93,8 @@ def _enough_memory(run: Run) -> Iterator[None]:
             f"Memory is short for {run.task.name} with micro-batches of "
             f"{-(-recipe.batch_size // recipe.accumulate)} examples. --accumulate, now "
             f"{recipe.accumulate}, makes them smaller; --recompute True saves memory in a vit, and "
-            "the run goes on where it was; --autocast True or a smaller --model need less too."
+            "the run goes on where it was; so it does with --shard True on several processes. "
+            "--autocast True or a smaller --model need less too."
         ) from error
 
 
@@ -132,7 +133,14 @@ def learner_of(run: Run, data: Data, device: torch.device) -> Learner:
     loss = run.loss.make(**options)
     loss.remember(len(data.train), classes)
     seed = seeds.derive(run.seed, "dropout")
-    return Learner(model, loss, run.recipe, device, seed % 2**32)
+    kind = _sharded() if run.recipe.shard else Learner
+    return kind(model, loss, run.recipe, device, seed % 2**32)
+
+
+def _sharded() -> type[Learner]:
+    from penex.lab.engine.sharded import Sharded  # FSDP2 takes a second to import
+
+    return Sharded
 
 
 def balanced_weights(targets: Tensor, classes: int) -> Tensor:

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,7 @@ def compare(
     command: str = "",
     pack: int | None = None,
     name: str = LISTING,
+    carry_out: Callable[[list[Run], Place, int | None], None] = packing.carry_out,
 ) -> Listing:
     """Carry out a comparison, or what is left of it; the list of its runs.
 
@@ -92,6 +94,8 @@ def compare(
         command: how the user asked for it, for the record.
         pack: how many models to train at once; None for what pays on the device.
         name: of the file for the list, in the task's folder.
+        carry_out: (runs, place, pack) -> None; trains them, here or elsewhere: all of their records
+            are here then.
     """
     planned = comparison.runs
     folder = place.out / comparison.task.name
@@ -101,7 +105,7 @@ def compare(
     check_data(planned, place)
     listing = listing_of(comparison, place.out, command)
     _write(folder / name, listing)
-    packing.train(planned, place, packing.size_for(place, pack, planned[0]))
+    carry_out(planned, place, pack)
     _write(folder / name, listing)  # another comparison may have taken the place meanwhile
     if ranks.rank() == 0 and name == LISTING:
         _keep_examples(planned, place)

@@ -14,7 +14,7 @@ class Pace:
     """How long a set of runs still takes, by what was done so far.
 
     The work of a run is its epochs times its training examples. The runs of a pack go side by side,
-    so the epoch of one is that of all.
+    so the epoch of one is that of all who are one behind; other packs may train elsewhere.
 
     Args:
         planned: all runs, those that are done already too; none if that is not known.
@@ -26,18 +26,19 @@ class Pace:
         self._known, self._clock = bool(planned), clock
         self._began: float | None = None
         self._did = 0  # by the runs that are over
-        self._doing = 0  # by those that train
-        self._begun: dict[int, int] = {}  # the work that each had behind it when it began
+        self._begun: dict[int, tuple[Run, int]] = {}  # the epochs each had behind it when it began
+        self._reached: dict[int, int] = {}  # and has now, by its last word
+        self._latest = 0  # the epoch that was told last
         self._judged = False
 
     def begin(self, run: Run, epochs: int) -> None:
         """A run starts, or goes on after some epochs."""
         self._began = self._clock() if self._began is None else self._began
-        self._begun[id(run)] = work(run, epochs)
+        self._begun[id(run)], self._reached[id(run)] = (run, epochs), epochs
 
     def epoch(self, run: Run, epoch: int) -> str:
         """A run finished an epoch; a sentence, once and early, if all of it takes long."""
-        self._doing = sum(max(work(run, epoch) - before, 0) for before in self._begun.values())
+        self._reached[id(run)] = self._latest = epoch
         seconds = self.seconds
         # The first epoch is slower than those that follow: it counts if it is a long one alone.
         if self._judged or seconds is None or (epoch < 2 < run.recipe.epochs and seconds < _AGES):
@@ -53,17 +54,28 @@ class Pace:
     def done(self, run: Run) -> None:
         """A run is over, or was already."""
         self._left -= work(run)
-        self._did += work(run) - self._begun.pop(id(run), work(run))
-        self._doing = 0
+        _, before = self._begun.pop(id(run), (run, run.recipe.epochs))
+        self._did += work(run, run.recipe.epochs - before)
+
+    @property
+    def _doing(self) -> int:
+        """The work that those who train have done since they began."""
+        total = 0
+        for key, (run, before) in self._begun.items():
+            reached = self._reached[key]
+            reached += reached == self._latest - 1
+            total += work(run, reached - before)
+        return total
 
     @property
     def seconds(self) -> float | None:
         """How long it still takes; None if nobody can know."""
-        did = self._did + self._doing
+        doing = self._doing
+        did = self._did + doing
         if not self._known or self._began is None or not did:
             return None
-        before = sum(self._begun.values())
-        left = self._left - before - self._doing
+        before = sum(work(run, epochs) for run, epochs in self._begun.values())
+        left = self._left - before - doing
         return (self._clock() - self._began) / did * max(left, 0)
 
     def words(self) -> str:

@@ -2,7 +2,6 @@
 
 import gc
 import math
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from penex.lab.engine.packed_layers import CannotPack
 from penex.lab.ground import ranks
 from penex.lab.tasks.runs import Run
 from penex.lab.training.packed import name_of, train_members
-from penex.lab.training.place import Place
+from penex.lab.training.place import Place, Portion
 
 MOST = {"cuda": 64, "cpu": 16}  # models a pack: more gain little
 _SMALL = 300_000  # parameters: a larger model keeps a CPU's cores busy by itself
@@ -27,7 +26,7 @@ def size_for(place: Place, wanted: int | None, run: Run) -> int:
         return 1  # a pack's inputs are in memory
     if wanted is not None:
         return wanted
-    device = place.device
+    device = place.device if place.engine is None else place.engine.device
     most = MOST.get(device.type, 1)
     if device.type == "cpu":
         with training.settings(run.recipe, device):
@@ -49,22 +48,63 @@ def packs(runs: Iterable[Run], most: int) -> Iterator[list[Run]]:
             yield group[start : start + most]
 
 
+def cut(runs: list[Run], place: Place, most: int) -> list[list[Run]]:
+    """The packs that `train` makes of runs of which none is begun; one run each if it is alone."""
+    alone = runs if most == 1 else _unpackable(runs, place)
+    together = packs([run for run in runs if run not in alone], most)
+    return [*together, *([run] for run in alone)]
+
+
+def carry_out(runs: list[Run], place: Place, wanted: int | None) -> None:
+    """Carry out runs here, one pack after another.
+
+    Args:
+        runs: each once.
+        place: where.
+        wanted: how many models to train at once; None for what pays on the device.
+    """
+    train(runs, place, size_for(place, wanted, runs[0]))
+
+
 def train(runs: list[Run], place: Place, most: int) -> None:
     """Carry out runs, packed where they fit together; what cannot be packed is trained alone.
 
     Args:
         runs: each once.
-        place: where.
+        place: where; its engine, if it has one, carries out what is not done.
         most: how many may be in a pack; 1 for one run after another.
     """
-    left = runs if most == 1 else [run for run in runs if not place.record(run).is_done]
-    alone = runs if most == 1 else _unpackable(left, place)
+    if most == 1 and place.engine is None:  # processes that train one model look in step
+        for run in runs:
+            training.train(run, place)
+        return
+    left = [run for run in runs if not place.record(run).is_done]
     for run in runs:
         if run not in left:
             training.train(run, place)  # verifies it
-    for names, pack in _begun_or_new([run for run in left if run not in alone], place, most):
-        _train_pack(pack, names, place)
+    found = portions(left, place, most)
+    if place.engine is not None and left:
+        place.engine(list(found), place)
+        return
+    for portion in found:
+        train_portion(portion, place)
+
+
+def portions(runs: list[Run], place: Place, most: int) -> Iterator[Portion]:
+    """How runs that are not done are cut: packs, and what is trained alone."""
+    alone = runs if most == 1 else _unpackable(runs, place)
+    for names, pack in _begun_or_new([run for run in runs if run not in alone], place, most):
+        yield Portion(pack, names)
     for run in alone:
+        yield Portion([run])
+
+
+def train_portion(portion: Portion, place: Place) -> None:
+    """Train a portion in this process."""
+    if portion.names:
+        _train_pack(portion.runs, portion.names, place)
+        return
+    for run in portion.runs:
         training.train(run, place)
 
 
@@ -81,7 +121,7 @@ def _unpackable(runs: list[Run], place: Place) -> list[Run]:
         losses.setdefault(known[_kind(run)], {})[str(run.loss)] = None
     for reason, names in losses.items():
         if reason:
-            print(f"Not packed ({', '.join(names)}): {reason}.", file=sys.stderr)
+            place.hooks.say(f"Not packed ({', '.join(names)}): {reason}.")
     return [run for run in runs if known[_kind(run)]]
 
 
@@ -129,7 +169,7 @@ def _train_pack(runs: list[Run], names: list[str], place: Place) -> None:
             reason = "not even one model fits the GPU's memory twice"
     # Errors hold on to a pack's memory: from here on they are gone.
     if reason:
-        print(f"Not packed: {reason}.", file=sys.stderr)
+        place.hooks.say(f"Not packed: {reason}.")
         _free(place.device)
         for run in runs:
             training.train(run, place)
@@ -141,7 +181,7 @@ def _train_pack(runs: list[Run], names: list[str], place: Place) -> None:
     if not left:
         return
     half = max(1, math.ceil(len(left) / 2))
-    print(f"{len(names)} models do not fit the GPU's memory: {half} now.", file=sys.stderr)
+    place.hooks.say(f"{len(names)} models do not fit the GPU's memory: {half} now.")
     for part in packs(left, half):
         _free(place.device)
         _train_pack(part, [name_of(run) for run in part], place)

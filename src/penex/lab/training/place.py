@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -43,6 +44,30 @@ class Hooks:
             raise LabError(f"save_seconds must be a number of at least 0; got {self.save_seconds}.")
 
 
+@dataclass(frozen=True)
+class Portion:
+    """What is carried out in one go: a pack of runs, or a run alone.
+
+    Attributes:
+        runs: those that are not done.
+        names: of all that are, or were, in the pack; none for a run that is trained alone.
+    """
+
+    runs: list[Run]
+    names: list[str] = field(default_factory=list)
+
+
+class Engine(Protocol):
+    """Who carries runs out elsewhere: afterwards their records are in the place's folder."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are trained."""
+
+    def __call__(self, portions: list[Portion], place: "Place") -> None:
+        """Carry them out, in any order, and tell the place's hooks."""
+
+
 class _Splits:
     """A task's data on a device, and the splits of it that were asked for."""
 
@@ -79,11 +104,13 @@ class Place:
         out: the folder of all tasks.
         device: where to train.
         hooks: who watches.
+        engine: who carries packs out, if it is not this process.
     """
 
     out: Path
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     hooks: Hooks = field(default_factory=Hooks)
+    engine: Engine | None = None
     _held: list[_Splits] = field(default_factory=list, repr=False, compare=False)
 
     def record(self, run: Run) -> Record:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self, TextIO
+from typing import Literal, NamedTuple, Protocol, Self, TextIO
 
 from penex.lab.ground import environment, ranks
 from penex.lab.ground.errors import LabError
@@ -16,8 +16,10 @@ from penex.lab.records import Json, Record
 from penex.lab.tasks.runs import Run
 from penex.lab.training import flow
 from penex.lab.training.pace import Pace
-from penex.lab.training.place import Hooks, Place
+from penex.lab.training.place import Engine, Hooks, Place
 from penex.lab.training.sinks import Tracker
+
+EngineName = Literal["local", "ray"]
 
 _LINE_SECONDS = 10.0
 _MOST_PACKED = 1000
@@ -80,7 +82,7 @@ class Lines(Silent):
     def __init__(self, total: int, file: TextIO) -> None:
         self.total, self.file = total, file
         self.number, self.reused, self.spoke = 0, 0, time.monotonic()
-        self.training = 0  # more than one is a pack
+        self.training: set[int] = set()  # more than one is a pack, or several on other machines
 
     def __exit__(self, *_: object) -> None:
         if self.reused:
@@ -90,15 +92,15 @@ class Lines(Silent):
     def begin(self, run: Run, epochs: int) -> None:
         """Say that a run is resumed."""
         self.spoke = time.monotonic()
-        self.training += 1
+        self.training.add(id(run))
         if epochs:
-            place = self.number + self.training
+            place = self.number + len(self.training)
             self.say(f"[{place}/{self.total}] {name_of(run)}: resumed after epoch {epochs}")
 
     def epoch(self, run: Run, line: Json) -> None:
         """Say where a run is, or the pack that it is part of, if nothing was said for a while."""
         if time.monotonic() - self.spoke >= _LINE_SECONDS:
-            together = f", {self.training} runs packed" if self.training > 1 else ""
+            together = f", {len(self.training)} runs side by side" if len(self.training) > 1 else ""
             place = f"[{self.number + 1}/{self.total}]"
             left = f", {text}" if (text := self.pace.words()) else ""
             self.say(f"{place} {name_of(run)}{together}: {_progress(run, line)}{left}")
@@ -106,7 +108,7 @@ class Lines(Silent):
     def done(self, run: Run, record: Record, reused: bool) -> None:
         """Say how a run ended, if it was trained now."""
         self.number += 1
-        self.training -= not reused
+        self.training.discard(id(run))
         if reused:
             self.reused += 1
         else:
@@ -174,6 +176,7 @@ def open_session(
     planned: Sequence[Run] = (),
     *,
     keep_checkpoints: bool = False,
+    engine: EngineName = "local",
 ) -> Iterator[Session]:
     """The device, the other processes if torchrun started some, progress, trackers, Ctrl-C.
 
@@ -185,16 +188,18 @@ def open_session(
         track: where else to log, if anywhere.
         planned: the runs, if they are known before: how long they take is said then.
         keep_checkpoints: whether a run that is done keeps its last one.
+        engine: who trains: this process, or the nodes of a Ray cluster.
     """
     tracker = Tracker(track, out)
-    where = environment.device_of(device)
+    # Where Ray trains this process only looks at the data, and may have no GPU.
+    where = environment.device_of(device if engine == "local" else "cpu")
     watcher.pace = pace = Pace(planned)
     begun = False
 
     def begin(run: Run, epochs: int) -> None:
         nonlocal begun
         if not begun and len(planned) > 1:
-            watch.say(f"{_plan(planned)} on {where}.")
+            watch.say(f"{_plan(planned)} on {elsewhere or where}.")
         begun = True
         pace.begin(run, epochs)
         tracker.begin(run.config)
@@ -212,6 +217,7 @@ def open_session(
         watch.done(run, record, reused)
 
     with (
+        _joined(engine, device) as elsewhere,  # Ray handles signals in its own way, so it is first
         ranks.joined(where),
         watcher as watch,
         stoppable() as stop,
@@ -220,4 +226,16 @@ def open_session(
         if alone := half_launched():
             watch.say(alone)
         hooks = Hooks(begin, epoch, done, stop, save_seconds, keep_checkpoints, watch.say)
-        yield Session(Place(out, where, hooks), watch.say)
+        yield Session(Place(out, where, hooks, elsewhere), watch.say)
+
+
+@contextlib.contextmanager
+def _joined(engine: EngineName, device: str) -> Iterator[Engine | None]:
+    """The engine of a name; None for this process itself."""
+    if engine == "local":
+        yield None
+        return
+    from penex.lab.training import on_ray
+
+    with on_ray.joined(device) as found:
+        yield found

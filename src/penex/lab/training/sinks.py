@@ -89,9 +89,11 @@ class Tracker:
         self._sinks: dict[Path, TensorBoard | WeightsAndBiases] = {}
 
     def begin(self, config: Json) -> None:
-        """A run with this configuration starts."""
+        """A run with this configuration starts, or starts again on another machine."""
         if self.name is not None:
+            self.end(config)
             folder = Record.of(self.out, config).folder
+            folder.mkdir(parents=True, exist_ok=True)
             self._sinks[folder] = _SINKS[self.name](folder, config)
 
     def epoch(self, config: Json, line: Json) -> None:

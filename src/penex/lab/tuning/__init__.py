@@ -14,7 +14,8 @@ from penex.lab.training.place import Place
 from penex.lab.tuning import study
 from penex.lab.tuning.search import Tuning, study_name
 from penex.lab.tuning.storage import Storage, alone
-from penex.lab.tuning.workers import LEASE_SECONDS, Worker
+from penex.lab.tuning.workers import Worker
+from penex.lab.workers import leases
 
 Told = Callable[[list[study.Progress]], None]
 
@@ -27,7 +28,7 @@ def tune(
     told: Told = lambda progress: None,
     say: Callable[[str], None] = lambda text: None,
     pack: int | None = None,
-    lease_seconds: float = LEASE_SECONDS,
+    lease_seconds: float = leases.SECONDS,
 ) -> dict[str, Any]:
     """Carry out studies, or what is left of them; Optuna's studies by loss.
 

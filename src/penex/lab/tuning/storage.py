@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,14 @@ from penex.lab.ground.errors import LabError
 from penex.lab.ground.sentences import without_password
 from penex.lab.records import archived
 from penex.lab.tuning import journal
+from penex.lab.workers.server import (
+    Server,
+    engine_of,
+    opening,
+    options,
+    transaction,
+    with_driver,
+)
 
 JOURNAL = "studies.journal"
 
@@ -43,6 +51,11 @@ class Storage:
         """Whether several workers may share a study in it: a PostgreSQL server."""
         engine = getattr(self.optuna, "engine", None)
         return engine is not None and engine.dialect.name == "postgresql"
+
+    @property
+    def server(self) -> Server:
+        """The server that it is on."""
+        return Server(self.optuna.engine, self.shown)
 
     def close(self) -> None:
         """Close the connections to a database."""
@@ -82,78 +95,27 @@ def open_storage(url: str | None, folder: Path, *, existing: bool = False) -> St
         if existing and not file.exists():
             raise LabError(f"The storage {shown} is not there.")
     with opening(url), _one_at_a_time(url):
-        storage = optuna.storages.RDBStorage(with_driver(url), engine_kwargs=_options(url))
+        storage = optuna.storages.RDBStorage(with_driver(url), engine_kwargs=options(url))
     return Storage(storage, shown, file and file.resolve(), shared=file is None)
 
 
 @contextmanager
-def opening(url: str) -> Iterator[None]:
-    """Turn whatever a database and its driver raise into one sentence."""
-    try:
-        yield
-    except LabError:
-        raise
-    except Exception as error:
-        shown = without_password(url)
-        raise LabError(f"The storage {shown} cannot be opened: {said(error, url)}") from None
+def within(storage: Storage) -> Iterator[tuple[Storage, Any]]:
+    """The storage within a transaction, and its connection: all that is written is kept, or none.
 
-
-def with_driver(url: str) -> str:
-    """The URL of a database, with the driver of the extra tune if it is PostgreSQL's.
-
-    >>> with_driver("postgresql://me@host/name")
-    'postgresql+psycopg://me@host/name'
+    Optuna commits after each call; within an outer transaction these are no more than savepoints.
     """
-    return re.sub(r"^postgres(ql)?:", "postgresql+psycopg:", url)
+    import sqlalchemy.orm
 
-
-def engine_of(url: str) -> Any:
-    """SQLAlchemy's engine for a database."""
-    import sqlalchemy
-
-    return sqlalchemy.create_engine(with_driver(url), **_options(url))
-
-
-def _options(url: str) -> dict[str, Any]:
-    """How to connect: to a server that hundreds of workers use, only while there is a question."""
-    import sqlalchemy
-
-    if not url.startswith("postgres"):
-        return {"pool_pre_ping": True}
-    patience = {  # seconds, and milliseconds: a machine that is gone does not say so
-        "connect_timeout": 10,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 25_000,
-    }
-    if not with_driver(url).startswith("postgresql+psycopg"):
-        patience = {}  # another driver has other names for them
-    asked = {name: value for name, value in patience.items() if f"{name}=" not in url}
-    return {"poolclass": sqlalchemy.pool.NullPool, "connect_args": asked}
-
-
-@contextmanager
-def trouble(storage: Storage) -> Iterator[None]:
-    """Turn what a database raises into one sentence."""
-    try:
-        yield
-    except Exception as error:
-        if not type(error).__module__.startswith(("sqlalchemy", "psycopg", "optuna")):
-            raise
-        raise LabError(
-            f"The storage {storage.shown} failed: {said(error)} What was told is kept; give the "
-            "command again."
-        ) from None
-
-
-def said(error: Exception, url: str = "") -> str:
-    """The first line of what a database says, without the password of its URL."""
-    cause = error.__cause__ or error  # Optuna wraps what the driver says
-    lines = [line for line in str(cause).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    return without_password(lines[0], [url])
+    with transaction(storage.server) as connection:
+        sessions = sqlalchemy.orm.sessionmaker(
+            bind=connection, join_transaction_mode="create_savepoint"
+        )
+        # Not by copy.copy, which would open connections of its own.
+        inside: Any = object.__new__(type(storage.optuna))
+        inside.__dict__.update(vars(storage.optuna))
+        inside.scoped_session = sqlalchemy.orm.scoped_session(sessions)
+        yield replace(storage, optuna=inside), connection
 
 
 @contextmanager

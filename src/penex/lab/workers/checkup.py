@@ -1,20 +1,23 @@
-"""Whether workers can share studies in a database: a part of `penex doctor`."""
+"""Whether workers can share studies and runs in a database: a part of `penex doctor`."""
 
 import time
 
 from penex.lab.ground.errors import LabError
 from penex.lab.ground.sentences import count, without_password
-from penex.lab.tuning.storage import engine_of, opening
+from penex.lab.workers.server import engine_of, is_server, opening
 
 _SERVER = """
 SELECT current_setting('server_version'), current_setting('max_connections')::int,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
     extract(epoch FROM clock_timestamp())::float8,
-    to_regclass('penex_packs') IS NOT NULL"""
+    to_regclass('penex_packs') IS NOT NULL, to_regclass('penex_parcels') IS NOT NULL"""
 _WORKERS = "SELECT count(*) FROM penex_packs WHERE expires > clock_timestamp()"
+_KEPT = """
+SELECT count(*), pg_size_pretty(pg_total_relation_size('penex_parcels')) FROM penex_comparisons"""
 _RIGHTS = """
 SELECT tablename FROM pg_tables
-WHERE schemaname = current_schema() AND tablename IN ('studies', 'trials', 'penex_packs')
+WHERE schemaname = current_schema() AND tablename IN (
+        'studies', 'trials', 'penex_packs', 'penex_comparisons', 'penex_parcels')
     AND NOT (has_table_privilege(quote_ident(tablename), 'INSERT')
         AND has_table_privilege(quote_ident(tablename), 'UPDATE'))"""
 
@@ -24,9 +27,9 @@ def report(url: str) -> str:
     import sqlalchemy
 
     shown = without_password(url)
-    if not url.startswith("postgres"):
+    if not is_server(url):
         raise LabError(
-            f"Several workers share studies on a PostgreSQL server only, as "
+            "Several workers share studies and runs on a PostgreSQL server only, as "
             f"postgresql://user@host/name; got {shown}."
         )
     with opening(url):
@@ -34,9 +37,12 @@ def report(url: str) -> str:
         with engine.connect() as connection:
             began = time.time()
             row = connection.execute(sqlalchemy.text(_SERVER)).one()
-            version, most, used, clock, known = row
+            version, most, used, clock, known, compared = row
             ahead = clock - (began + time.time()) / 2
             workers = connection.execute(sqlalchemy.text(_WORKERS)).scalar() if known else 0
+            kept, size = 0, ""
+            if compared:
+                kept, size = connection.execute(sqlalchemy.text(_KEPT)).one()
             for (table,) in connection.execute(sqlalchemy.text(_RIGHTS)):
                 raise LabError(
                     f"The storage {shown} cannot be used: its user may not write to the table "
@@ -52,5 +58,6 @@ def report(url: str) -> str:
             f"clock        {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this "
             "machine's, which does no harm: leases go by the server's",
             f"workers      {count(workers, 'pack')} being trained",
+            f"records      of {count(kept, 'comparison')}{f', {size}' if kept else ''}",
         ]
     )

@@ -1,8 +1,8 @@
-"""Who trains which pack of a study: rows in a table of ours, in the database of the study.
+"""Who has which pack: rows in a table of ours.
 
-A row is a pack that is not told yet: the trials in it, and who has it until when, by the clock of
-the database. Whoever tells the pack deletes its row in the same transaction; a study without rows
-has no batch under way.
+A row is a pack that is not told yet: the numbers in it, of trials of a study or of runs of a
+comparison, and who has it until when, by the clock of the database. Whoever tells the pack deletes
+its row in the same transaction; a job without rows has nothing under way.
 """
 
 import secrets
@@ -14,43 +14,44 @@ from typing import Any
 
 import penex
 from penex.lab.ground.errors import LabError
-from penex.lab.tuning.server import Patience
+from penex.lab.workers.server import Patience, call, make_table
+
+SECONDS = 60.0
 
 _RENEWALS = 3  # in the time of a lease: one may be lost
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS penex_packs (
-    study text NOT NULL,
+    job text NOT NULL,
     first integer NOT NULL,
-    trials integer[] NOT NULL,
+    numbers integer[] NOT NULL,
     owner text,
     version text,
     expires timestamp with time zone,
-    PRIMARY KEY (study, first)
+    PRIMARY KEY (job, first)
 )"""
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext(:study))"
-_OPEN = "SELECT DISTINCT study FROM penex_packs WHERE study = ANY(:studies)"
-_ADD = "INSERT INTO penex_packs (study, first, trials) VALUES (:study, :first, :trials)"
+_OPEN = "SELECT job, first FROM penex_packs WHERE job = ANY(:jobs)"
+_ADD = "INSERT INTO penex_packs (job, first, numbers) VALUES (:job, :first, :numbers)"
 # While a server is down nobody can renew a lease: all begin anew when it starts.
 _TAKE = """
 WITH free AS (
-    SELECT study, first, owner FROM penex_packs
-    WHERE study = ANY(:studies) AND (
+    SELECT job, first, owner FROM penex_packs
+    WHERE job = ANY(:jobs) AND (
         owner IS NULL
         OR greatest(expires, pg_postmaster_start_time() + make_interval(secs => :seconds))
             < clock_timestamp()
     )
-    ORDER BY first, study LIMIT 1 FOR UPDATE SKIP LOCKED
+    ORDER BY first, job LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE penex_packs AS pack
 SET owner = :owner, version = :version,
     expires = clock_timestamp() + make_interval(secs => :seconds)
-FROM free WHERE pack.study = free.study AND pack.first = free.first
-RETURNING pack.study, pack.first, pack.trials, free.owner"""
+FROM free WHERE pack.job = free.job AND pack.first = free.first
+RETURNING pack.job, pack.first, pack.numbers, free.owner"""
 _OTHERS = """
-SELECT study, version FROM penex_packs
-WHERE study = ANY(:studies) AND version <> :version AND expires > clock_timestamp() LIMIT 1"""
-_OURS = "study = :study AND first = :first AND owner = :owner"
+SELECT job, version FROM penex_packs
+WHERE job = ANY(:jobs) AND version <> :version AND expires > clock_timestamp() LIMIT 1"""
+_OURS = "job = :job AND first = :first AND owner = :owner"
 _RENEW = f"""
 UPDATE penex_packs SET expires = clock_timestamp() + make_interval(secs => :seconds)
 WHERE {_OURS}"""
@@ -64,17 +65,17 @@ class Lease:
     """A pack that is a worker's for some time.
 
     Attributes:
-        study: by its name.
-        first: the number of the pack's first trial.
-        trials: the numbers of all.
+        job: what it is a part of: a study by its name, or a comparison.
+        first: the first number in the pack.
+        numbers: all of them.
         seconds: how long the lease lasts after it was taken or renewed.
         inherited: whether someone had it whose lease ran out.
         owner: a word that nobody else has.
     """
 
-    study: str
+    job: str
     first: int
-    trials: tuple[int, ...]
+    numbers: tuple[int, ...]
     seconds: float
     inherited: bool
     owner: str
@@ -82,63 +83,54 @@ class Lease:
     @property
     def row(self) -> dict[str, Any]:
         """What finds its row."""
-        return {"study": self.study, "first": self.first, "owner": self.owner}
-
-
-def _call(connection: Any, statement: str, **values: Any) -> Any:
-    import sqlalchemy
-
-    return connection.execute(sqlalchemy.text(statement), values)
+        return {"job": self.job, "first": self.first, "owner": self.owner}
 
 
 def prepare(connection: Any) -> None:
-    """Make the table, if it is not there; one worker at a time, to the end of the transaction."""
-    lock(connection, "table")
-    _call(connection, _TABLE)
+    """Make the table, if it is not there."""
+    make_table(connection, "penex_packs", _TABLE)
 
 
-def lock(connection: Any, study: str) -> None:
-    """Keep others from asking for trials of a study, to the end of the transaction."""
-    _call(connection, _LOCK, study=f"penex asks {study}")
+def open_packs(connection: Any, jobs: Iterable[str]) -> dict[str, set[int]]:
+    """The first numbers of the packs under way, by job; no entry for a job that has none."""
+    found: dict[str, set[int]] = {}
+    for job, first in call(connection, _OPEN, jobs=list(jobs)):
+        found.setdefault(job, set()).add(first)
+    return found
 
 
-def open_packs(connection: Any, studies: Iterable[str]) -> set[str]:
-    """Those of the studies that have a batch under way."""
-    return set(_call(connection, _OPEN, studies=list(studies)).scalars())
-
-
-def add(connection: Any, study: str, packs: Iterable[list[int]]) -> None:
-    """Offer the packs of a batch."""
+def add(connection: Any, job: str, packs: Iterable[list[int]]) -> None:
+    """Offer packs."""
     for pack in packs:
-        _call(connection, _ADD, study=study, first=pack[0], trials=pack)
+        call(connection, _ADD, job=job, first=pack[0], numbers=pack)
 
 
-def take(connection: Any, studies: Iterable[str], seconds: float) -> Lease | None:
+def take(connection: Any, jobs: Iterable[str], seconds: float) -> Lease | None:
     """A pack that nobody has, or whose lease ran out; None if there is none.
 
-    A LabError while workers with another version of penex are at it: their trials may differ.
+    A LabError while workers with another version of penex are at it: what they train may differ.
     """
-    names, version = list(studies), penex.__version__
-    for study, other in _call(connection, _OTHERS, studies=names, version=version):
+    names, version = list(jobs), penex.__version__
+    for job, other in call(connection, _OTHERS, jobs=names, version=version):
         raise LabError(
-            f"The study {study!r} is being tuned by penex {other}, and this is penex {version}: "
-            "have the same version on every machine, or wait for the others."
+            f"Workers with penex {other} are at {job!r}, and this is penex {version}: have the "
+            "same version on every machine, or wait for the others."
         )
     owner = secrets.token_hex(8)
-    values = {"studies": names, "owner": owner, "version": version, "seconds": seconds}
-    for study, first, trials, before in _call(connection, _TAKE, **values):
-        return Lease(study, first, tuple(trials), seconds, before is not None, owner)
+    values = {"jobs": names, "owner": owner, "version": version, "seconds": seconds}
+    for job, first, numbers, before in call(connection, _TAKE, **values):
+        return Lease(job, first, tuple(numbers), seconds, before is not None, owner)
     return None
 
 
 def is_held(connection: Any, lease: Lease) -> bool:
     """Whether a lease is still its worker's; nobody can take it before the transaction ends."""
-    return _call(connection, _HELD, **lease.row).scalar() is not None
+    return call(connection, _HELD, **lease.row).scalar() is not None
 
 
 def end(connection: Any, lease: Lease) -> None:
     """The pack is told."""
-    _call(connection, _END, **lease.row)
+    call(connection, _END, **lease.row)
 
 
 @dataclass(frozen=True)
@@ -162,16 +154,16 @@ class Renewal:
 
     def renew(self) -> bool:
         """Renew the lease; whether it is still ours."""
-        with self.patience.storage.optuna.engine.begin() as connection:
-            found = _call(connection, _RENEW, seconds=self.lease.seconds, **self.lease.row)
+        with self.patience.server.engine.begin() as connection:
+            found = call(connection, _RENEW, seconds=self.lease.seconds, **self.lease.row)
         if not found.rowcount:
             self._lost.set()
         return not self.is_lost
 
     def give_back(self) -> None:
         """Let another worker have the pack at once."""
-        with self.patience.storage.optuna.engine.begin() as connection:
-            _call(connection, _GIVE_BACK, **self.lease.row)
+        with self.patience.server.engine.begin() as connection:
+            call(connection, _GIVE_BACK, **self.lease.row)
 
     def run(self) -> None:
         """Renew the lease again and again, until it is over or lost."""
