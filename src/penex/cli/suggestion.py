@@ -19,13 +19,13 @@ class Rule(NamedTuple):
     losses: tuple[str, ...]
 
 
-# By docs/fair.md and docs/noisy-labels.md: label smoothing with clean labels; with wrong ones an
-# alpha below 0, the lower the more of them, or GCE. (A low rho is better still, but only where
-# training is long.)
+# By docs/fair.md and docs/noisy-labels.md: label smoothing with clean labels; with wrong ones GCE, or
+# an alpha below 0, the lower the more of them. A low rho is better still, or has not got going when
+# training ends: a comparison tells.
 RULES = (
     Rule(0.03, ("label_smoothing", "penex")),
-    Rule(0.15, ("penex_negative", "gce")),
-    Rule(1.0, ("gce", "penex_negative:alpha=-0.5")),
+    Rule(0.15, ("gce", "penex:rho=1e-6", "penex_negative")),
+    Rule(1.0, ("gce", "penex_negative:rho=1e-6", "penex_negative:alpha=-0.5")),
 )
 
 RIVALS = ("ce", "label_smoothing", "gce")
@@ -35,7 +35,7 @@ def rule_of(share: float) -> Rule:
     """The rule for a share of wrong labels.
 
     >>> rule_of(0.1).losses
-    ('penex_negative', 'gce')
+    ('gce', 'penex:rho=1e-6', 'penex_negative')
     """
     return next((rule for rule in RULES if share < rule.below), RULES[-1])
 
