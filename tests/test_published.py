@@ -289,9 +289,11 @@ def test_what_a_low_rho_has_to_do_with_dropout() -> None:
 
     estimated, low = "rho estimated, dropout 0.8", "rho 1e-6, dropout 0.8"
     assert gain(low, estimated).low > 0
-    assert gain("rho 1e-6, dropout 0", "rho estimated, dropout 0").high < 0
+    assert gain("rho 1e-6, dropout 0", "rho estimated, dropout 0").mean < 0
+    assert gain("rho 1e-2, bias started low", estimated).low > 0
+    assert gain("rho 1e-6, bias started high", low).high < 0
     assert gain("rho 1e-6, no noise on the level", estimated).low > 0
-    assert gain("rho 1e-6, no noise on the classes", low).high < 0
+    assert gain("rho 1e-6, no noise on the classes", estimated).mean < 0
 
 
 def test_how_many_workers_a_server_bears() -> None:
