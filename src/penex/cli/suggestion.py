@@ -19,9 +19,9 @@ class Rule(NamedTuple):
     losses: tuple[str, ...]
 
 
-# By docs/fair.md and docs/noisy-labels.md: label smoothing with clean labels; with wrong ones GCE, or
-# an alpha below 0, the lower the more of them. A low rho is better still, or has not got going when
-# training ends: a comparison tells.
+# By docs/fair.md and docs/noisy-labels.md: label smoothing with clean labels; with wrong ones GCE,
+# or an alpha below 0, the lower the more of them. A low rho is better still, or has not got going
+# when training ends: a comparison tells.
 RULES = (
     Rule(0.03, ("label_smoothing", "penex")),
     Rule(0.15, ("gce", "penex:rho=1e-6", "penex_negative")),
