@@ -67,7 +67,7 @@ class Attached(TrainerCallback):
         return getattr(self.model, _NAME)
 
     def compute_loss(
-        self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
+        self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
         """The loss of a batch, for a Trainer's ``compute_loss_func``.
 
@@ -157,8 +157,14 @@ class Attached(TrainerCallback):
             logs["rho"] = state.log_history[-1]["rho"] = self.loss.rho.item()
 
     def _reduced(
-        self, logits: Tensor, labels: Tensor, items: Tensor | int | None, *, shifts: bool
+        self, logits: Tensor, labels: Tensor | None, items: Tensor | int | None, *, shifts: bool
     ) -> Tensor:
+        if labels is None:
+            raise ValueError(
+                f"{type(self.model).__name__} was given no labels: its forward needs an argument "
+                "`labels`, or TrainingArguments label_names=['labels'], for the Trainer to keep "
+                "that column."
+            )
         if shifts:
             labels = nn.functional.pad(labels, (0, 1), value=self.loss.ignore_index)[..., 1:]
         if logits.dim() == 3 and labels.dim() == 2:  # tokens: the classes come last
