@@ -5,6 +5,7 @@ optimiser, which seven is no multiple of.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import penex
 
@@ -115,6 +117,40 @@ def assert_same(found: Path, expected: dict[str, np.ndarray], tolerance: float =
             np.testing.assert_allclose(
                 saved[name], value, rtol=10 * tolerance, atol=tolerance, err_msg=name
             )
+
+
+def write(folder: Path, found: dict[str, np.ndarray], rank: int = 0) -> None:
+    """Leave the outcome for the test to read."""
+    np.savez(folder / f"rank-{rank}.npz", **found)  # type: ignore[arg-type]
+
+
+def rows(ranks: int = 1, rank: int = 0) -> DataLoader[Any]:
+    """A rank's share of each batch."""
+    share = BATCH // ranks
+    x, y = (torch.cat(torch.split(part, share)[rank::ranks]) for part in (X, Y))
+    return DataLoader(TensorDataset(x, y), batch_size=share)
+
+
+batches: Iterator[int] = iter(())  # their numbers, in a process that is to be killed
+
+
+def count() -> None:
+    """A batch was trained on: it may be the last one."""
+    if next(batches, None) == KILLED_AT:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def count_calls() -> None:
+    """Count what PENEX is called with in train() mode, in any framework."""
+    forward = penex.PENEX.forward
+
+    def counted(self: penex.PENEX, input: Any, target: Any) -> Any:
+        value = forward(self, input, target)
+        if self.training:
+            count()
+        return value
+
+    penex.PENEX.forward = counted  # type: ignore[method-assign, assignment]
 
 
 def start(framework: str, folder: Path, how: str, launcher: Sequence[str] = ()) -> None:

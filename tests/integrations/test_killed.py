@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import framework_task
-import framework_worker
+import framework_trainers
 
 pytestmark = pytest.mark.frameworks
 
@@ -44,6 +44,6 @@ def test_a_killed_classifier_ends_as_one_that_was_not(tmp_path: Path) -> None:
     for name in ("killed", "whole"):
         (tmp_path / name).mkdir()
     framework_task.start("sklearn", tmp_path / "killed", "killed")
-    framework_worker.sklearn(tmp_path / "whole", 1)
+    framework_trainers.sklearn(tmp_path / "whole", 1)
     with np.load(tmp_path / "whole" / "rank-0.npz") as whole:
         framework_task.assert_same(tmp_path / "killed" / "rank-0.npz", dict(whole), tolerance=0.0)

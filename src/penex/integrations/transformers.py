@@ -19,6 +19,9 @@ from penex.baselines import CrossEntropyLoss
 
 _NAME = "penex_loss"  # of the loss among the model's modules, and so in its checkpoints
 
+# Names of what bends the logits after the last layer, in various models' configurations.
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
 
 def attach(model: Any, loss: Loss | CrossEntropyLoss) -> "Attached":
     """Make a loss a part of a model, so that it is saved, moved and evaluated with it.
@@ -117,6 +120,13 @@ class Attached(TrainerCallback):
             head: the name of the layer that gives the logits, such as ``classifier.out_proj``;
                 None to find it by its size.
         """
+        config = self.model.config.get_text_config()
+        if cap := next((name for name in _CAPS if getattr(config, name, None)), None):
+            raise ValueError(
+                f"{type(self.model).__name__} bends the logits after its last layer ({cap}), so "
+                "that no factor there is a temperature: divide its logits by "
+                "config.penex_temperature instead."
+            )
         sharpness = 1 / self.loss.temperature
         attached, model = self.loss, self.model
         delattr(model, _NAME)  # what the copy is not to have
