@@ -82,7 +82,7 @@ $(VENV)/.dev: $(VENV)/.venv $(SETUP_INPUTS)
 # of its own, since whatever finds it imports it (tests/vision_here.py).
 $(VENV)/.frameworks: $(VENV)/.dev constraints-frameworks.txt
 	$(PIP) --constraint constraints-frameworks.txt --editable '.[accelerate,ignite,jax,keras,lightning,skorch,transformers]' \
-		cloudpickle fastdownload fastprogress fasttransform pandas requests
+		cloudpickle fastdownload fastprogress fasttransform optax pandas requests
 	$(PIP) --constraint constraints-frameworks.txt --no-deps fastai timm
 	$(PIP) --constraint constraints-frameworks.txt --no-deps --upgrade --target $(VENV)/vision torchvision
 	touch $@

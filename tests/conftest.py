@@ -11,7 +11,7 @@ hypothesis.settings.register_profile("penex", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("penex")
 
 # Of tests/integrations, those that need no more than the other tests do.
-_ALWAYS = {"test_sklearn.py", "test_export.py"}
+_ALWAYS = {"test_attached.py", "test_export.py", "test_missing.py", "test_sklearn.py"}
 
 # The tests run side by side, one process a core.
 torch.set_num_threads(1)

@@ -227,7 +227,7 @@ def test_the_logits_decide_the_precision() -> None:
 def test_training_goes_on_after_inference_mode() -> None:
     loss = penex.PENEX(0.1)
     logits, target = next(batches(1))
-    with torch.inference_mode():
+    with pytest.warns(UserWarning, match="without gradients"), torch.inference_mode():
         loss(logits, target)
     loss(logits.clone().requires_grad_(), target.clone()).backward()
 
@@ -349,13 +349,23 @@ def test_a_micro_batch_without_gradients_does_not_count(mode: Callable[[], Any],
         penex.PENEX(0.1, accumulate=2, rho=0.3)(logits, target)
 
 
-def test_without_accumulation_rho_moves_with_or_without_gradients() -> None:
-    loss, twin = penex.PENEX(0.1), penex.PENEX(0.1)
-    for logits, target in batches(3):
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_without_accumulation_rho_moves_with_or_without_gradients(impl: str) -> None:
+    """Who evaluates in train() mode is told so, once."""
+    loss, twin = penex.PENEX(0.1, impl=impl), penex.PENEX(0.1, impl=impl)
+    first, *others = batches(3)
+    with pytest.warns(UserWarning, match="rho moves with the batch.*eval.*frozen"), torch.no_grad():
+        loss(*first)
+    twin(*first)
+    for logits, target in others:
         with torch.no_grad():
-            loss(logits, target)
+            loss(logits, target)  # a second warning is an error here
         twin(logits, target)
     assert torch.equal(loss.rho, twin.rho)
+    with torch.no_grad():
+        loss.frozen()(*first)
+        twin.eval()(*first)
+        penex.PENEX(0.1, rho=0.3, impl=impl)(*first)
 
 
 @pytest.mark.parametrize("order", ["algorithm", "listing"])

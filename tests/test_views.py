@@ -1,5 +1,6 @@
 """Who else may call a loss: metric code by a view that never moves it, and a recomputed pass."""
 
+import contextlib
 import copy
 from typing import Any
 
@@ -104,7 +105,10 @@ def test_a_batch_that_is_computed_again_moves_nothing(
         loss.remember(8, 3)
         return loss
 
-    gradient, state = steps(made(), how)
+    # The older way of checkpointing computes it without gradients first, as who evaluates does.
+    warned = how == "reentrant" and name in ("penex", "unnormalised")
+    with pytest.warns(UserWarning, match="use_reentrant") if warned else contextlib.nullcontext():
+        gradient, state = steps(made(), how)
     expected, expected_state = steps(made(), "once")
     torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(state, expected_state, rtol=1e-6, atol=0)

@@ -97,7 +97,8 @@ class PENEX(Shortcuts):
         alpha: the sensitivity; it travels in the state_dict.
         rho: the penalty, a 0-dim buffer; 0 until the first usable batch. A batch is unusable when
             its sums are not finite or nothing is left after ignoring: rho then stays as it was.
-            It moves in train() with or without gradients, as batch norm's statistics do.
+            It moves in train() with or without gradients, as batch norm's statistics do; a warning
+            says so once where there are none.
 
     >>> loss = PENEX(alpha=0.1)
     >>> loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))

@@ -133,15 +133,16 @@ class PenalisedLoss(Loss):
         """
         self.meet(classes)
         own_total = sums[2].clone()  # the ranks' sums are written over these
-        counts = self.moves and (self.accumulate == 1 or torch.is_grad_enabled())
+        moves, has_gradients = self.moves, torch.is_grad_enabled()
+        counts = moves and (self.accumulate == 1 or has_gradients)
         with torch.no_grad():
             sums, ranks = self.sum_over_ranks(sums)
             rho: Tensor | float
             if self.fixed_rho is not None:
                 rho = self.fixed_rho
             else:
-                if self.moves and not counts:
-                    self._warn_of_no_gradients()
+                if moves and not has_gradients:
+                    self.warn_of_no_gradients()
                 rho = self._penalty(sums[:3], counts).to(sums.dtype)
             return Settled(rho, self.divisor(sums, rho, ranks), self.level(sums), own_total)
 
@@ -229,14 +230,18 @@ class PenalisedLoss(Loss):
         )
         return torch.where(_usable(sums), moved, torch.where(penalty.is_set(self.rho), self.rho, 0))
 
-    def _warn_of_no_gradients(self) -> None:
+    def warn_of_no_gradients(self) -> None:
+        """Say, once, that whoever evaluates in train() mode moves rho, or fills no window."""
         if self._has_warned or torch.compiler.is_compiling():
             return
         self._has_warned = True
+        effect = "rho moves with the batch, as batch norm's statistics do"
+        if self.accumulate > 1:
+            effect = f"with accumulate={self.accumulate} such a batch is no part of a window"
         warnings.warn(
-            f"{type(self).__name__} was called in train() mode without gradients: with "
-            f"accumulate={self.accumulate} such a batch does not count as a micro-batch. To "
-            "evaluate, call eval() first.",
+            f"{type(self).__name__} was called in train() mode without gradients: {effect}. To "
+            "evaluate, call eval() first, or give metric code loss.frozen(); for activation "
+            "checkpointing around the loss, say use_reentrant=False.",
             stacklevel=2,
         )
 

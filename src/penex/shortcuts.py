@@ -112,6 +112,8 @@ class Shortcuts(PenalisedLoss):
             and buffer.dtype == torch.float32
             and not (self.training and self.shares_batches())
         ):
+            if self.fixed_rho is None and self.moves and not torch.is_grad_enabled():
+                self.warn_of_no_gradients()
             value: Tensor
             value, numbers = fused.finish(
                 sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
@@ -143,6 +145,8 @@ class Shortcuts(PenalisedLoss):
         assert buffer is not None
         before: float = buffer.item()
         moves = self.moves
+        if moves and not torch.is_grad_enabled():
+            self.warn_of_no_gradients()
         if not moves and 0 < before < math.inf:
             return before
         estimate = penalty.optimal_penalty(batch.ex, batch.se, self.alpha, eps=1e-12 * batch.total)

@@ -43,6 +43,22 @@ def test_torch_export_has_the_temperature_and_no_loss() -> None:
     assert not [name for name in program.state_dict if "rho" in name]
 
 
+@pytest.mark.slow
+def test_several_inputs_and_any_number_of_examples() -> None:
+    """As a transformers model has them, such as words and a mask."""
+
+    class Two(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x * mask
+
+    x, mask, rows = torch.randn(6, 3), torch.ones(6, 3), torch.export.Dim("rows")
+    free = {0: rows}
+    program = torch.export.export(
+        Calibrated(Two(), penex.PENEX(0.4)), (x, mask), dynamic_shapes=(free, (free,))
+    )
+    torch.testing.assert_close(program.module()(x[:4], mask[:4]), torch.softmax(1.4 * x[:4], 1))
+
+
 def test_outputs_with_logits_and_pictures_of_classes() -> None:
     class Output:
         def __init__(self, logits: Tensor) -> None:

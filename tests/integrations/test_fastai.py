@@ -14,10 +14,11 @@ import vision_here
 pytestmark = pytest.mark.frameworks
 vision_here.declare()
 pytest.importorskip("fastai")
+from fastai.callback import schedule  # noqa: E402, F401  (gives a Learner lr_find)
 from fastai.callback.training import GradientAccumulation  # noqa: E402
 from fastai.data.core import DataLoaders  # noqa: E402
 from fastai.data.load import DataLoader  # noqa: E402
-from fastai.learner import Learner, load_learner  # noqa: E402
+from fastai.learner import Learner, Recorder, load_learner  # noqa: E402
 from fastai.optimizer import SGD  # noqa: E402
 
 from penex.integrations.fastai import PenexCallback, PenexLoss  # noqa: E402
@@ -81,14 +82,39 @@ def test_a_learner_is_a_plain_loop_and_goes_on_after_export(steps: int, tmp_path
     assert again.loss_func.loss.temperature == loss.temperature
 
 
-def test_weights_and_loss_saved_side_by_side_go_on(tmp_path: Path) -> None:
+def test_what_is_saved_of_the_model_has_the_loss(tmp_path: Path) -> None:
+    """Also in a search for the rate, which loads the model as it was before it."""
     for epochs in (1, 2):
         learn = learner(tmp_path, 1)
         if epochs == 2:
             learn.load("weights")
-            learn.loss_func.load_state_dict(torch.load(tmp_path / "loss.pt"))
+            with learn.no_bar(), learn.no_logging():
+                learn.add_cb(Recorder()).lr_find(show_plot=False, num_it=10)
+            learn.remove_cb(Recorder)
         learn.fit(epochs, wd=0.0)
         learn.save("weights")
-        torch.save(learn.loss_func.state_dict(), tmp_path / "loss.pt")
-    _, loss = plain_loop(3, 1)
+    model, loss = plain_loop(3, 1)
     torch.testing.assert_close(learn.loss_func.loss.rho, loss.rho)
+    torch.testing.assert_close(learn.model.weight, model.get_parameter("weight"))
+    torch.testing.assert_close(learn.model.state_dict()["penex_loss.rho"], loss.rho)
+
+
+def test_a_sequence_has_the_loss_beside_it_and_not_in_it(tmp_path: Path) -> None:
+    learn = learner(tmp_path, 1)
+    learn.model = nn.Sequential(network())
+    learn.create_opt()
+    learn.fit(1, wd=0.0)
+    learn.save("weights")
+    again = learner(tmp_path, 1)
+    again.model = nn.Sequential(network())
+    again.add_cb(PenexCallback())
+    again("after_create")
+    again.load("weights", with_opt=False)
+    assert again.loss_func.loss.rho == learn.loss_func.loss.rho > 0
+
+
+def test_another_loss_is_refused(tmp_path: Path) -> None:
+    learn = learner(tmp_path, 1)
+    learn.loss_func = nn.CrossEntropyLoss()
+    with pytest.raises(ValueError, match=r"needs a PenexLoss.*CrossEntropyLoss"):
+        learn.fit(1)

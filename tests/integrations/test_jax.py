@@ -107,6 +107,42 @@ def test_many_batches_at_once() -> None:
         np.testing.assert_allclose(moved[i], one, rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", ["paper", "cross_entropy"])
+def test_windows_are_those_of_accumulate(scale: str) -> None:
+    """Two batches to a step, one in the last; one of them has nothing left; jitted, as optax is."""
+    here = penex.PENEX(0.3, scale=scale, accumulate=2)
+    window = ours.Window()
+
+    @jax.jit
+    def step(logits: Any, labels: Any, window: Any, ends: Any) -> Any:
+        def loss(logits: Any) -> Any:
+            return ours.penex(logits, labels, window, alpha=0.3, scale=scale, ends=ends)
+
+        return jax.value_and_grad(loss, has_aux=True)(logits)
+
+    for number in range(7):
+        logits, labels = batch("indices", number)
+        if number == 4:
+            labels.fill_(-100)
+        given = logits.clone().requires_grad_()
+        value = here(given, labels)
+        value.backward()
+        ends = number % 2 == 1 or number == 6
+        if number == 6:
+            here.end_step()
+        assert given.grad is not None
+        (loss, window), grad = step(logits.numpy(), labels.numpy(), window, ends)
+        np.testing.assert_allclose(loss, value.item(), rtol=1e-6)
+        np.testing.assert_allclose(grad, given.grad.numpy(), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(window.rho, here.rho, rtol=1e-6)
+        np.testing.assert_allclose(window.sums, here.window[:3], rtol=1e-6)
+    held, same = ours.penex(
+        logits.numpy(), labels.numpy(), window, alpha=0.3, scale=scale, train=False
+    )
+    np.testing.assert_allclose(held, here.eval()(logits, labels), rtol=1e-6)
+    assert same is window
+
+
 def test_training_evaluating_and_predicting_as_a_plain_loop_does() -> None:
     x = torch.randn(7 * ROWS, CLASSES, generator=torch.Generator().manual_seed(1))
     y = x.argmax(1)

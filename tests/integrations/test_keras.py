@@ -82,6 +82,33 @@ def test_a_fit_that_was_stopped_goes_on_with_rho(tmp_path: Path) -> None:
     torch.testing.assert_close(loss.rho, expected.rho, rtol=1e-5, atol=0)
 
 
+def test_a_file_of_another_training_moves_nothing(tmp_path: Path) -> None:
+    """A fit from the first epoch on is a new one, whatever lies there."""
+    for _ in range(2):
+        loss = penex.PENEX(0.4, scale="paper")
+        fit(compiled(loss), 2, callbacks=[PenexCheckpoint(loss, tmp_path / "loss.pt")])
+    _, expected = plain_loop(2)
+    torch.testing.assert_close(loss.rho, expected.rho, rtol=1e-5, atol=0)
+
+
+def test_a_loss_goes_on_from_the_epoch_that_the_weights_are_of(tmp_path: Path) -> None:
+    """The file is one epoch ahead of the weights if a process was killed between the two."""
+    loss = penex.PENEX(0.4, scale="paper")
+    model, file = compiled(loss), tmp_path / "loss.pt"
+    callback = PenexCheckpoint(loss, file)
+    fit(model, 1, callbacks=[callback])
+    model.save_weights(tmp_path / "model.weights.h5")
+    fit(model, 2, initial_epoch=1, callbacks=[callback])
+    loss = penex.PENEX(0.4, scale="paper")
+    model = compiled(loss)
+    model.load_weights(tmp_path / "model.weights.h5")
+    fit(model, 3, initial_epoch=1, callbacks=[PenexCheckpoint(loss, file)])
+    _, expected = plain_loop(3)
+    torch.testing.assert_close(loss.rho, expected.rho, rtol=1e-5, atol=0)
+    with pytest.raises(ValueError, match="after 2 and 3 epochs; training goes on after 7"):
+        fit(model, 8, initial_epoch=7, callbacks=[PenexCheckpoint(loss, file)])
+
+
 def test_the_model_that_predicts_is_saved_with_the_temperature(tmp_path: Path) -> None:
     loss = penex.PENEX(0.4)
     model = compiled(loss)

@@ -12,6 +12,7 @@ import penex
 
 pytest.importorskip("lightning")
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
 from penex.integrations.lightning import PenexCallback, PredictsProbabilities
 
@@ -92,6 +93,24 @@ def test_a_trainer_is_a_plain_loop_and_resumes(tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(torch.cat(parts), torch.softmax(1.3 * model(X), 1))
     assert module.loss.rho == loss.rho
+
+
+def test_windows_follow_a_schedule_of_accumulation(tmp_path: Path) -> None:
+    """Also if the callback that changes it comes after ours."""
+    seen: list[int] = []
+
+    class Watched(Module):
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            seen.append(self.loss.accumulate)
+            return super().training_step(batch, index)
+
+    made = Trainer(
+        default_root_dir=tmp_path, max_epochs=3, accelerator="cpu", logger=False,
+        callbacks=[PenexCallback(), GradientAccumulationScheduler({0: 1, 1: 2, 2: 4})],
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    made.fit(Watched(), batches())
+    assert seen == [1] * 7 + [2] * 7 + [4] * 7
 
 
 def test_a_loss_outside_of_the_module_is_refused(tmp_path: Path) -> None:

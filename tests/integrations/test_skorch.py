@@ -1,11 +1,13 @@
 """A loss in real skorch: probabilities, validation, checkpoints, searches."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 import penex
@@ -79,3 +81,14 @@ def test_validation_and_prediction_move_nothing() -> None:
 def test_any_loss_is_a_criterion() -> None:
     made = PenexNet(Network, criterion=FocalLoss, criterion__gamma=1.0, train_split=None, verbose=0)
     np.testing.assert_allclose(made.fit(X, Y).predict_proba(X).sum(1), 1, rtol=1e-6)
+
+
+def test_alpha_is_searched_and_a_net_is_stored() -> None:
+    search = GridSearchCV(net(), {"criterion__alpha": [0.1, 0.5]}, cv=2, scoring="neg_log_loss")
+    best = search.fit(X, Y).best_estimator_
+    twin = pickle.loads(pickle.dumps(best))
+    assert twin.criterion_.rho == best.criterion_.rho > 0
+    np.testing.assert_array_equal(twin.predict_proba(X), best.predict_proba(X))
+    for each in (best, twin):
+        each.partial_fit(X, Y)
+    assert twin.criterion_.rho == best.criterion_.rho

@@ -13,28 +13,11 @@ import penex
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from penex.integrations.transformers import Attached, attach  # noqa: E402
+from small_transformers import CLASSES, LENGTH, WORDS, classifier, language_model  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 
-ROWS, LENGTH, WORDS, CLASSES = 28, 6, 20, 3
-
-
-def classifier() -> Any:
-    torch.manual_seed(0)
-    config = transformers.DistilBertConfig(
-        vocab_size=WORDS, dim=8, n_layers=1, n_heads=2, hidden_dim=8, num_labels=CLASSES,
-        dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, max_position_embeddings=LENGTH,
-    )  # fmt: skip
-    return transformers.DistilBertForSequenceClassification(config)
-
-
-def language_model(tied: bool = True) -> Any:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=WORDS, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=tied,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config)
+ROWS = 28
 
 
 def rows(kind: str = "classes", seed: int = 0) -> list[dict[str, Tensor]]:
@@ -170,91 +153,22 @@ def test_a_folded_model_gives_calibrated_scores_to_a_pipeline(tmp_path: Path) ->
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_folded_language_model_is_untied_and_its_embeddings_stay(tmp_path: Path) -> None:
-    model = language_model()
-    attached = attach(model, penex.PENEX(0.5))
-    words = torch.arange(1, 7).view(1, -1)
-    attached.folded().save_pretrained(tmp_path)
-    final = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
-    with torch.no_grad():
-        torch.testing.assert_close(final(words).logits, 1.5 * model(words).logits)
-    assert final.get_input_embeddings().weight.equal(model.get_input_embeddings().weight)
+def test_a_model_that_is_given_no_labels_says_what_it_needs(tmp_path: Path) -> None:
+    """A Trainer drops a column that the model's forward does not name."""
 
-
-def test_without_a_trainer_the_models_own_loss_is_ours() -> None:
-    """In eval() and in train(); labels are shifted, or were shifted by whoever calls."""
-    model = language_model()
-    attached = attach(model, penex.PENEX(0.3, scale="paper"))
-    words = torch.arange(1, 13).view(2, 6)
-    given = model(words, labels=words).loss
-    expected = penex.PENEX(0.3, scale="paper")
-    logits = model(words).logits
-    torch.testing.assert_close(
-        given, expected(logits[:, :-1].reshape(-1, WORDS), words[:, 1:].flatten())
-    )
-    torch.testing.assert_close(attached.loss.rho, expected.rho)
-    model.eval()
-    shifted = nn.functional.pad(words, (0, 1), value=-100)[:, 1:]
-    same = model(words, labels=words).loss
-    torch.testing.assert_close(same, model(words, labels=words, shift_labels=shifted).loss)
-    torch.testing.assert_close(attached.loss.rho, expected.rho)
-
-
-def test_an_image_models_own_loss_is_ours() -> None:
-    config = transformers.ViTConfig(
-        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        image_size=8, patch_size=4, num_labels=CLASSES,
-    )  # fmt: skip
-    model = transformers.ViTForImageClassification(config).eval()
-    attached = attach(model, penex.PENEX(0.1, rho=0.5))
-    images, labels = torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 0])
-    given = model(images, labels=labels)
-    torch.testing.assert_close(given.loss, attached.loss(given.logits, labels))
-    model.config.num_labels = 8
-    with pytest.raises(ValueError, match="head="):
-        attached.folded()
-
-
-def test_what_has_no_single_label_is_refused() -> None:
-    regression = classifier()
-    regression.config.problem_type = "regression"
-    with pytest.raises(ValueError, match="regression"):
-        attach(regression, penex.PENEX(0.1))
-    config = transformers.DistilBertConfig(n_layers=1, dim=8, n_heads=2, hidden_dim=8)
-    answers = transformers.DistilBertForQuestionAnswering(config)
-    attached = attach(answers, penex.PENEX(0.1))
-    with pytest.raises(ValueError, match="4 tensors"):
-        attached.loss_function(*(torch.zeros(1, 2) for _ in range(4)))
-
-
-@pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_from_pretrained(kept: bool, dtype: str, tmp_path: Path) -> None:
-    """It builds on the meta device and fills what a checkpoint lacks with empty memory."""
-
-    class Model(transformers.PreTrainedModel):  # type: ignore[name-defined]
+    class Network(transformers.PreTrainedModel):  # type: ignore[name-defined]
         config_class = transformers.PretrainedConfig
-        base_model_prefix = ""
 
         def __init__(self, config: Any) -> None:
             super().__init__(config)
-            self.head = nn.Linear(3, 4)
-            self.loss = penex.PENEX(0.1, accumulate=2)
+            self.layer = nn.Linear(LENGTH, CLASSES)
             self.post_init()
 
-    saved = Model(transformers.PretrainedConfig())
-    saved.loss(torch.randn(4, 3), torch.arange(4) % 3)
-    saved.loss.end_step()
-    saved.loss(torch.randn(4, 3), torch.arange(4) % 3)
-    state = {k: v for k, v in saved.state_dict().items() if kept or k.startswith("head.")}
-    saved.save_pretrained(tmp_path, state_dict=state)
-    torch.use_deterministic_algorithms(True)
-    try:
-        model = Model.from_pretrained(tmp_path, dtype=getattr(torch, dtype))
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert model.loss.rho.dtype == model.loss.window.dtype == torch.float32
-    before = saved.loss if kept else penex.PENEX(0.1, accumulate=2)
-    rounding = 1e-2 if dtype == "bfloat16" else 0.0
-    torch.testing.assert_close(model.loss.rho, before.rho, rtol=rounding, atol=0)
-    torch.testing.assert_close(model.loss.window, before.window, rtol=rounding, atol=0)
+        def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
+            return {"logits": self.layer(input_ids.float())}
+
+    attached = attach(Network(transformers.PretrainedConfig()), penex.PENEX(0.1))
+    with pytest.raises(ValueError, match=r"was given no labels.*label_names"):
+        trainer(attached, tmp_path, eval_strategy="no").train()
+    trainer(attached, tmp_path, label_names=["labels"]).train()
+    assert attached.loss.rho > 0

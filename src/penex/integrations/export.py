@@ -38,9 +38,10 @@ class Calibrated(nn.Module):
         self.temperature = loss.temperature
         self.eval()
 
-    def forward(self, inputs: Any = None, **named: Any) -> Tensor:
+    def forward(self, inputs: Any = None, *others: Any, **named: Any) -> Tensor:
         """softmax(logits / temperature) over the classes, at least in float32."""
-        outputs = self.model(**named) if inputs is None else self.model(inputs, **named)
+        given = () if inputs is None else (inputs, *others)
+        outputs = self.model(*given, **named)
         logits: Tensor = getattr(outputs, "logits", outputs)
         logits = logits.to(targets.statistics_dtype(logits)) / self.temperature
         return torch.softmax(logits, dim=targets.class_dim(logits))

@@ -1,7 +1,9 @@
 """PENEX in JAX: a pure function, with rho going in and coming out."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 try:
     import jax
@@ -16,13 +18,29 @@ from penex import functional, penalty, targets
 from penex.loss import PENEX, SCALES
 
 
+class Window(NamedTuple):
+    """rho where several batches make a step, as with optax.MultiSteps: their sums are pooled.
+
+    It stands where rho does, begins as ``Window()``, and is what `penex` gives back. rho moves with
+    the batch that ``ends`` a step and serves from the next one on, as with PENEX's `accumulate`.
+
+    Attributes:
+        rho: the penalty so far.
+        sums: of EX, SE and D, over the batches since the last step.
+    """
+
+    rho: Array | np.floating[Any] = np.float32(0)
+    sums: Array | np.ndarray = np.zeros(3, np.float32)
+
+
 def penex(
     logits: Array,
     labels: Array,
-    rho: Array | float,
+    rho: Array | float | Window,
     *,
     alpha: float = 0.1,
     train: bool = True,
+    ends: Array | bool = True,
     scale: str = "cross_entropy",
     ema: float = 0.1,
     rho_min: float = 1e-6,
@@ -33,7 +51,7 @@ def penex(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
     axis_name: str | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Any]:
     """The loss of a batch and the new rho, the numbers of `penex.PENEX`.
 
     Begin with rho = 0 and keep what comes back with the parameters; it is all the state there is.
@@ -48,9 +66,11 @@ def penex(
         logits: (..., C), classes last.
         labels: class indices (...), or probabilities (..., C). One that is no class makes the loss
             NaN and leaves rho as it was.
-        rho: the penalty so far; 0 before the first batch.
+        rho: the penalty so far, 0 before the first batch; or a `Window`, to accumulate gradients.
         alpha: the sensitivity, above 0 or between -1 and 0.
         train: whether rho moves; False for evaluation.
+        ends: of a `Window`, whether the optimiser makes its step after this batch; it may be
+            computed, as ``state.mini_step == n - 1`` of optax.MultiSteps.
         scale: ``cross_entropy`` or ``paper``.
         ema: the weight of a new batch in rho.
         rho_min: the lower bound of rho; with K above 1000 classes 1000 / K of it.
@@ -86,21 +106,30 @@ def penex(
     ranks: Any = 1
     if axis_name is not None:
         sums, ranks = jax.lax.psum(sums, axis_name), jax.lax.psum(1, axis_name)
-    before = jax.lax.stop_gradient(jnp.asarray(rho, dtype))
+    window = rho if isinstance(rho, Window) and train else None
+    given = rho.rho if isinstance(rho, Window) else rho
+    before = jax.lax.stop_gradient(jnp.asarray(given, dtype))
     lowest = penalty.lowest_penalty(alpha, penalty.bound_for(logits.shape[-1], rho_min))
-    moved = _moved(before, sums, alpha, (ema, lowest, rho_max, order))
-    used = moved if train else jnp.where(_is_set(before), before, moved)
+    pooled = sums[:3]
+    if window is not None:
+        pooled = jnp.where(_is_usable(pooled), pooled, 0) + jnp.asarray(window.sums, dtype)
+    moved = _moved(before, pooled, alpha, (ema, lowest, rho_max, order))
+    at_once = train and window is None
+    used = moved if at_once else jnp.where(_is_set(before), before, moved)
+    after: Any = moved if at_once else rho if isinstance(rho, Window) else before
+    if window is not None:
+        after = Window(jnp.where(ends, moved, before), jnp.where(ends, 0, pooled))
 
     values = math.copysign(1.0, alpha) * ex + used * se
     values = values if reduction == "none" else values.sum()
     if scale == "paper":
         left = jnp.where(sums[0] + sums[1] == 0, 1, sums[2] / ranks)
-        return values / left if reduction == "mean" else values, moved if train else before
+        return values / left if reduction == "mean" else values, after
     smallest = functional.smallest_size(theirs)
     size = jnp.maximum(jnp.maximum(abs(alpha) * sums[0], used * sums[1]), smallest)
     values = values / (size / ranks if reduction == "mean" else size / sums[2])
     level = _level(sums, alpha, smallest)
-    return _shown(values, level, total, mass, reduction), moved if train else before
+    return _shown(values, level, total, mass, reduction), after
 
 
 def probabilities(logits: Array, alpha: float) -> Array:
@@ -138,9 +167,12 @@ def _moved(rho: Array, sums: Array, alpha: float, how: tuple[float, float, float
     previous = jnp.where(_is_set(rho), rho, estimate)
     average = estimate if ema == 1 else (1 - ema) * previous + ema * estimate
     moved = average if order == "listing" else jnp.clip(average, lowest, highest)
+    return jnp.where(_is_usable(sums), moved, jnp.where(_is_set(rho), rho, 0))
+
+
+def _is_usable(sums: Array) -> Array:
     left = sums[0] + sums[1]
-    usable = jnp.isfinite(left) & (left > 0)
-    return jnp.where(usable, moved, jnp.where(_is_set(rho), rho, 0))
+    return jnp.isfinite(left) & (left > 0)
 
 
 def _level(sums: Array, alpha: float, smallest: float) -> Array:

@@ -57,8 +57,11 @@ class PenexLoss(keras.losses.Loss):
 class PenexCheckpoint(keras.callbacks.Callback):
     """Keeps the state of a loss in a file, since Keras saves the model's weights alone.
 
-    After each epoch the file is written; if it is there when training begins, the loss goes on
-    from it, as ``keras.callbacks.BackupAndRestore`` does with the weights.
+    The file is written after each epoch, with the states of the last two. A training that begins
+    with a later epoch than the first, by ``initial_epoch`` or by
+    ``keras.callbacks.BackupAndRestore``, goes on from the state of the epoch before; one that
+    begins with the first leaves the loss as it is. So a process that is killed between the two
+    files, of the weights and of the loss, does not mix two epochs.
 
     Args:
         loss: the loss.
@@ -68,16 +71,34 @@ class PenexCheckpoint(keras.callbacks.Callback):
     def __init__(self, loss: Loss, file: str | Path) -> None:
         super().__init__()
         self.loss, self.file = loss, Path(file)
+        self.states: dict[int, dict[str, Any]] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Read the file, if there is one."""
-        if self.file.exists():
-            self.loss.load_state_dict(torch.load(self.file, weights_only=True))
+        """Wait for the first epoch to say which it is."""
+        self.has_begun = False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Read the file, if there is one and training goes on."""
+        if self.has_begun:
+            return
+        self.has_begun, self.states = True, {}
+        if epoch == 0 or not self.file.exists():
+            return
+        self.states = torch.load(self.file, weights_only=True)
+        if epoch not in self.states:
+            raise ValueError(
+                f"{self.file} has the state of the loss after {' and '.join(map(str, self.states))}"
+                f" epochs; training goes on after {epoch}. Without that file it begins anew."
+            )
+        self.loss.load_state_dict(self.states[epoch])
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write the file, whole or not at all."""
+        state = {name: value.clone() for name, value in self.loss.state_dict().items()}
+        before = {number: kept for number, kept in self.states.items() if number == epoch}
+        self.states = {**before, epoch + 1: state}
         part = self.file.with_name(f"{self.file.name}.part")
-        torch.save(self.loss.state_dict(), part)
+        torch.save(self.states, part)
         os.replace(part, self.file)
 
 

@@ -34,8 +34,13 @@ class PenexCallback(Callback):
                 "evaluated with the module."
             )
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make a window as long as the Trainer's, which may differ from epoch to epoch."""
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Make a window as long as the Trainer's, which a callback may change from epoch to epoch.
+
+        Not at the start of the epoch: that callback may come after this one.
+        """
         for loss in self._losses(pl_module).values():
             loss.accumulate = trainer.accumulate_grad_batches
 

@@ -19,6 +19,9 @@ from penex.baselines import CrossEntropyLoss
 
 _NAME = "penex_loss"  # of the loss among the model's modules, and so in its checkpoints
 
+# Names of what bends the logits after the last layer, in various models' configurations.
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
 
 def attach(model: Any, loss: Loss | CrossEntropyLoss) -> "Attached":
     """Make a loss a part of a model, so that it is saved, moved and evaluated with it.
@@ -67,7 +70,7 @@ class Attached(TrainerCallback):
         return getattr(self.model, _NAME)
 
     def compute_loss(
-        self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
+        self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
         """The loss of a batch, for a Trainer's ``compute_loss_func``.
 
@@ -117,6 +120,13 @@ class Attached(TrainerCallback):
             head: the name of the layer that gives the logits, such as ``classifier.out_proj``;
                 None to find it by its size.
         """
+        config = self.model.config.get_text_config()
+        if cap := next((name for name in _CAPS if getattr(config, name, None)), None):
+            raise ValueError(
+                f"{type(self.model).__name__} bends the logits after its last layer ({cap}), so "
+                "that no factor there is a temperature: divide its logits by "
+                "config.penex_temperature instead."
+            )
         sharpness = 1 / self.loss.temperature
         attached, model = self.loss, self.model
         delattr(model, _NAME)  # what the copy is not to have
@@ -157,8 +167,14 @@ class Attached(TrainerCallback):
             logs["rho"] = state.log_history[-1]["rho"] = self.loss.rho.item()
 
     def _reduced(
-        self, logits: Tensor, labels: Tensor, items: Tensor | int | None, *, shifts: bool
+        self, logits: Tensor, labels: Tensor | None, items: Tensor | int | None, *, shifts: bool
     ) -> Tensor:
+        if labels is None:
+            raise ValueError(
+                f"{type(self.model).__name__} was given no labels: its forward needs an argument "
+                "`labels`, or TrainingArguments label_names=['labels'], for the Trainer to keep "
+                "that column."
+            )
         if shifts:
             labels = nn.functional.pad(labels, (0, 1), value=self.loss.ignore_index)[..., 1:]
         if logits.dim() == 3 and labels.dim() == 2:  # tokens: the classes come last
