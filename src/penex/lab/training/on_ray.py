@@ -6,15 +6,13 @@ portion whose node is lost starts again on another. What is cut into which packs
 it is for this machine: so the results are the same.
 """
 
-import math
 import os
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,16 +20,15 @@ import torch
 import penex
 from penex.installing import install
 from penex.lab import tasks
-from penex.lab.ground import environment, files
 from penex.lab.ground.errors import Interrupted, LabError
 from penex.lab.ground.processes import launched
 from penex.lab.ground.sentences import count
 from penex.lab.records import Json, Record, parcels
-from penex.lab.records.reading import CONFIG, difference
+from penex.lab.records.reading import CONFIG
 from penex.lab.tasks.runs import Run
-from penex.lab.training import packing
 from penex.lab.training.packed import name_of
-from penex.lab.training.place import Hooks, Place, Portion
+from penex.lab.training.place import Place, Portion
+from penex.lab.training.ray_task import Board, Order, carry_out
 
 _TRIES = 5  # how often a portion starts again: more often it is the portion that kills nodes
 _LOOK_SECONDS = 0.2  # between two looks at the news
@@ -92,57 +89,6 @@ def _check_address(address: str) -> None:
         ) from error
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What a task has to know of the process that asks for it.
-
-    Attributes:
-        version: of penex.
-        device: where to train.
-        threads: how many on a CPU.
-        folder: the working directory.
-        path: where modules are looked for: a user's own loss or model may be there.
-        data: where official files lie.
-        scratch: a folder on the machine that asks, which clears it away if a task cannot.
-    """
-
-    version: str
-    device: str
-    threads: int
-    folder: str
-    path: list[str]
-    data: str
-    scratch: str
-
-    def follow(self) -> None:
-        """Make this process, a worker of Ray's, like the one that asks."""
-        if self.version != penex.__version__:
-            raise LabError(
-                f"A node has penex {penex.__version__}, not {self.version}: install the same "
-                "version on all nodes."
-            )
-        with suppress(OSError):  # it is another machine, without this folder
-            os.chdir(self.folder)
-        sys.path += [entry for entry in self.path if entry not in sys.path]
-        os.environ.setdefault("PENEX_DATA", self.data)
-        if self.device == "cpu":
-            torch.set_num_threads(self.threads)
-
-
-class _Board:
-    """The actor that all tasks tell how they go on, in the order in which they do."""
-
-    def __init__(self) -> None:
-        self._news: list[tuple[Any, ...]] = []
-
-    def tell(self, *news: Any) -> None:
-        self._news.append(news)
-
-    def read(self) -> list[tuple[Any, ...]]:
-        news, self._news = self._news, []
-        return news
-
-
 @dataclass
 class OnRay:
     """An engine: whoever carries out portions as Ray tasks.
@@ -186,8 +132,8 @@ class OnRay:
 
         gpus = float(self.device.type == "cuda")
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
-        task = ray.remote(_carry_out).options(
+        board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
+        task = ray.remote(carry_out).options(
             num_cpus=self._threads, num_gpus=gpus, max_retries=_TRIES
         )
         runs = [run for portion in portions for run in portion.runs]
@@ -218,8 +164,8 @@ class OnRay:
                 ray.wait(list(under_way), num_returns=len(under_way), timeout=_FAREWELL_SECONDS)
             ray.kill(board)
 
-    def _order(self) -> _Order:
-        return _Order(
+    def _order(self) -> Order:
+        return Order(
             penex.__version__,
             self.device.type,
             self._threads,
@@ -299,47 +245,3 @@ def _receive(ref: Any, portion: Portion, place: Place) -> None:
     for run, parcel in zip(portion.runs, content, strict=True):
         record = parcels.unpack(parcel, place.record(run).folder)
         place.hooks.done(run, record, False)
-
-
-def _carry_out(
-    order: _Order,
-    shared: list[Any],
-    numbers: list[int],
-    names: list[str],
-    others: dict[str, Json],
-    facts: Json | None,
-    board: Any,
-) -> list[bytes] | str:
-    """The task: train a portion; the parcels of its runs, or a sentence on what went wrong."""
-    import ray
-
-    node = ray.get_runtime_context().get_node_id()[:8]
-    try:
-        order.follow()
-        every: list[Run] = ray.get(shared[0])
-        runs = [every[number] for number in numbers]
-        known = {id(run): number for run, number in zip(runs, numbers, strict=True)}
-        hooks = Hooks(
-            begin=lambda run, _: board.tell.remote("begin", known[id(run)], node),
-            epoch=lambda run, line: board.tell.remote("epoch", known[id(run)], line),
-            say=lambda text: board.tell.remote("say", text),
-            save_seconds=math.inf,  # a checkpoint would go with the node
-        )
-        above = order.scratch if os.path.isdir(order.scratch) else None
-        with tempfile.TemporaryDirectory(prefix="penex-", dir=above) as folder:
-            place = Place(Path(folder), environment.device_of(order.device), hooks)
-            for name, config in others.items():
-                (place.out / name).mkdir(parents=True)
-                files.write_json(place.out / name / CONFIG, config)
-            place.data(runs[0])
-            if other := difference(facts, place.facts(runs[0])):
-                raise LabError(
-                    f"Node {node} of the Ray cluster has other data of {runs[0].task.name} than "
-                    f"this machine: the checksum{other}."
-                )
-            packing.train_portion(Portion(runs, names), place)
-            return [parcels.pack(place.record(run)) for run in runs]
-    except LabError as error:
-        return str(error)
-    except (OSError, ImportError, ray.exceptions.RaySystemError) as error:
-        return f"Node {node} of the Ray cluster has not what it needs: {error}"
