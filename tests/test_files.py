@@ -104,6 +104,34 @@ def test_a_file_taken_for_a_dead_ones_before_its_lock_is_made_again(
     assert hidden(tmp_path) == []
 
 
+_LOCKS_FORKS_AND_DIES = """
+import os, signal, sys
+from pathlib import Path
+from penex.lab.ground import locks
+
+read, write = os.pipe()
+with locks.held(Path(sys.argv[1]), wait=False):
+    if os.fork() == 0:
+        os.write(write, b"1")
+        os.read(0, 1)  # lives on until the test lets it go
+        os._exit(0)
+    os.read(read, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_lock_ends_with_the_process_that_took_it_and_not_with_its_children(
+    tmp_path: Path,
+) -> None:
+    """Processes that decode images are forked, and end a moment after a parent that is killed."""
+    command = [sys.executable, "-c", _LOCKS_FORKS_AND_DIES, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as holder:
+        assert holder.wait(60) == -signal.SIGKILL
+        with locks.held(tmp_path / "lock", wait=False):
+            pass
+
+
 def test_where_there_are_no_locks_one_can_write_and_a_lock_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ def apart(one: dict[str, Tensor], two: dict[str, Tensor], what: str) -> dict[str
 
 @pytest.mark.slow
 def test_two_processes_equal_one_with_every_loss(tmp_path: Path) -> None:
-    """Forty steps in float64, with dropout, clipping and batches too small for two; and in float32
+    """Twenty steps in float64, with dropout, clipping and batches too small for two; and in float32
     the first gradient.
     """
     for start in ([], TORCHRUN):

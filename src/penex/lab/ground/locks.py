@@ -1,5 +1,6 @@
 """Locks between processes. They are the kernel's: a killed process lets go by itself."""
 
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from penex.lab.ground.errors import LabError
+
+_held: set[IO[bytes]] = set()
+
+
+def _let_go() -> None:
+    """Close what a forked process has from its parent, or the lock would outlive the parent."""
+    while _held:
+        _held.pop().close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 class Busy(Exception):  # noqa: N818  (who asks decides whether it is an error)
@@ -42,4 +55,8 @@ def held(path: Path, *, wait: bool) -> Iterator[IO[bytes]]:
         except OSError as error:
             error.filename = str(path)  # a file system without locks does not say which file
             raise
-        yield file
+        _held.add(file)
+        try:
+            yield file
+        finally:
+            _held.discard(file)
