@@ -7,19 +7,15 @@ import argparse
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # if first imported within a group, it holds on to that group
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import penex
 
 
-def main() -> None:
-    """Train a linear model; at the end all ranks have the same weights and the same rho."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20)
-    steps = parser.parse_args().steps
-
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+def train(steps: int) -> list[torch.Tensor]:
+    """Train a linear model; return the rho of every rank."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
     torch.manual_seed(0)
@@ -35,8 +31,21 @@ def main() -> None:
         optimizer.step()
     gathered = [torch.zeros_like(loss.rho) for _ in range(ranks)]
     dist.all_gather(gathered, loss.rho)
-    if rank == 0:
-        print("rho on each rank:", " ".join(f"{value:.6f}" for value in gathered))
+    return gathered
+
+
+def main() -> None:
+    """At the end all ranks have the same weights and the same rho."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20)
+    steps = parser.parse_args().steps
+
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    # The model is gone before the group ends: a group that its model ends can wait for ever.
+    rhos = train(steps)
+    if dist.get_rank() == 0:
+        print("rho on each rank:", " ".join(f"{value:.6f}" for value in rhos))
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -147,10 +147,15 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         world_size=ranks,
         timeout=datetime.timedelta(seconds=120),
     )
-    if case == "sharded":
-        torch.save(sharded(rank, ranks), folder / f"rank-{rank}.pt")
-        dist.destroy_process_group()
-        return
+    # What holds the group is gone before it ends: a group that its model ends can wait for ever.
+    result = sharded(rank, ranks) if case == "sharded" else trained(case, rank, ranks)
+    dist.barrier()
+    torch.save(result, folder / f"rank-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def trained(case: str, rank: int, ranks: int) -> dict[str, object]:
+    """A short training's values on this rank, and what other losses make of the same group."""
     model = nn.parallel.DistributedDataParallel(make_model())
     loss = CASES[case]()
     result = train(model, loss, case, rank, ranks)
@@ -185,9 +190,7 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
             if "not a member" not in str(error):
                 raise
     result["weights"] = {k: v.detach() for k, v in model.module.state_dict().items()}
-    dist.barrier()
-    torch.save(result, folder / f"rank-{rank}.pt")
-    dist.destroy_process_group()
+    return result
 
 
 if __name__ == "__main__":
