@@ -1,19 +1,77 @@
-"""Small tables that come with scikit-learn, as a user's own data."""
+"""Small tables, as a user's own data: those of scikit-learn, and files without a header."""
 
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from penex.lab.ground.errors import LabError
 from penex.lab.tasks import Task, own
 
 NAMES = ("breast_cancer", "wine")
 
+TRAIN, VAL, TEST = 300, 100, 1000  # rows of a file that has enough; of a smaller one 60, 20, 20 %
+
+Array = np.ndarray[Any, Any]
+
 
 def task(name: str, folder: Path) -> Task:
-    """A table as the task that `penex compare --data table.npz` makes of it."""
+    """A table of scikit-learn as the task that `penex compare --data table.npz` makes of it."""
     from sklearn import datasets
 
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return _task(name, folder, x, y)
+
+
+def from_file(path: Path, folder: Path) -> Task:
+    """A file without a header, the class in its last column, as a task of little data.
+
+    Args:
+        path: of the file; lines that begin with @ say what it is and are passed over.
+        folder: where the task's data are written.
+    """
+    x, y = columns(path)
+    rows = np.random.default_rng(0).permutation(len(y))[: TRAIN + VAL + TEST]
+    made = _task(path.stem, folder, x[rows], y[rows])
+    if len(rows) < 5 * VAL:
+        return made
+    test = (len(rows) - TRAIN - VAL) / len(rows)
+    return replace(made, train_size=TRAIN, val=VAL / len(rows), test=test)
+
+
+def columns(path: Path) -> tuple[Array, Array]:
+    """The numbers of a file, a column of words becoming one of 0 and 1 for each word; the classes.
+
+    Args:
+        path: of the file.
+    """
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = (line for line in file if line.strip() and not line.startswith("@"))
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    if not rows or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
+        raise LabError(f"{path} is no table: rows of the same length, the class last.")
+    *inputs, classes = zip(*rows, strict=True)
+    return np.concatenate([_numbers(one) for one in inputs], axis=1), np.array(classes)
+
+
+def _numbers(column: Sequence[str]) -> Array:
+    """A column of numbers, or one for each word.
+
+    >>> _numbers(["1", "2.5"]).tolist(), _numbers(["b", "a"]).tolist()
+    ([[1.0], [2.5]], [[0.0, 1.0], [1.0, 0.0]])
+    """
+    try:
+        return np.array(column, dtype=np.float32)[:, None]
+    except ValueError:
+        words = np.array(sorted(set(column)))
+        found: Array = np.array(column)[:, None] == words
+        return found.astype(np.float32)
+
+
+def _task(name: str, folder: Path, x: Array, y: Array) -> Task:
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"{name}.npz", x=x, y=y)
     return own.own(folder / f"{name}.npz")[0]

