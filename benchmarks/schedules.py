@@ -54,8 +54,8 @@ class Way:
 def line(first: float, last: float, t: float) -> float:
     """A straight line that leaves 0 out.
 
-    >>> line(0.1, -0.3, 0.0), line(0.1, -0.3, 0.26), line(0.1, -0.3, 1.0)
-    (0.1, -0.02, -0.3)
+    >>> line(0.5, -0.5, 0.0), line(0.5, -0.5, 0.51), line(0.5, -0.5, 1.0)
+    (0.5, -0.02, -0.5)
     """
     value = first + (last - first) * t
     return value if abs(value) >= _NEAR_ZERO else math.copysign(_NEAR_ZERO, value)

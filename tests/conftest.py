@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -12,6 +13,9 @@ hypothesis.settings.load_profile("penex")
 
 # Of tests/integrations, those that need no more than the other tests do.
 _ALWAYS = {"test_attached.py", "test_export.py", "test_missing.py", "test_sklearn.py"}
+
+# No test cuts the power, and waiting for the disk takes a twelfth of their time.
+os.fsync = lambda fd: None
 
 # The tests run side by side, one process a core.
 torch.set_num_threads(1)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import linear, linear_record
+import torch
+from benchmarks import linear, linear_record, many_tables, tables
 
 from penex.lab.ground.errors import LabError
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[1]
     [
         ("loss --sizes abc", "A size is ROWSxCLASSES"),
         ("workers --workers 0", "must be at least 1"),
+        ("many_tables --data nowhere", "a folder of .dat or .csv files; got nowhere"),
         pytest.param("loss --dtype int3", "invalid choice: 'int3'", marks=pytest.mark.slow),
         pytest.param("training --packs 0", "must be at least 1", marks=pytest.mark.slow),
     ],
@@ -66,3 +68,46 @@ def test_a_size_of_a_last_layer_has_three_numbers(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(sys, "argv", ["linear", *words, "--device", "cpu"])
         with pytest.raises(LabError, match=sentence):
             linear.main()
+
+
+def test_a_table_of_numbers_and_words(tmp_path: Path) -> None:
+    (path := tmp_path / "small.dat").write_text("@relation small\n1, red, b\n2.5, blue, a\n")
+    x, y = tables.columns(path)
+    assert x.tolist() == [[1, 0, 1], [2.5, 1, 0]]
+    assert y.tolist() == ["b", "a"]
+    path.write_text("1,2,a\n1,b\n")
+    with pytest.raises(LabError, match="is no table"):
+        tables.columns(path)
+
+
+@pytest.mark.slow
+def test_small_tables_are_compared_as_they_come_and_tuned(tmp_path: Path) -> None:
+    """Twice: what was found is read. Places, leads and picture are of the same numbers."""
+    (data := tmp_path / "data").mkdir()
+    for name, size in (("few", 60), ("many", 520)):
+        x = torch.randn(size, 3, generator=torch.Generator().manual_seed(0))
+        y = (x[:, 0] > 0).long()
+        lines = (f"{a:.3f},{b:.3f},{c:.3f},{k}" for (a, b, c), k in zip(x, y, strict=True))
+        (data / f"{name}.dat").write_text("\n".join(lines))
+    sizes = [tables.from_file(data / f"{n}.dat", tmp_path).train_size for n in ("few", "many")]
+    assert sizes == [38, 300]
+    rows = many_tables.measured(data / "few.dat", 0.4, tmp_path, seeds=1, trials=1)
+    assert many_tables.measured(data / "few.dat", 0.4, tmp_path, 1, 1) == rows
+    record = {"rows": rows}
+    found = {(row["way"], row["loss"]) for row in record["rows"]}
+    assert found == {(way, loss) for way in many_tables.WAYS for loss in many_tables.LOSSES}
+    seen = many_tables.means(record, 0.4, "tuned", "accuracy")
+    places = many_tables.ranks(seen, high=True)
+    assert sum(places.values()) == pytest.approx(sum(range(1, len(seen) + 1)))
+    lead = many_tables.leads(seen, "ce")["penex"]
+    assert lead.mean == seen["penex"][0] - seen["ce"][0]
+    many_tables.plot(record, tmp_path / "tables.png")
+    assert (tmp_path / "tables.png").stat().st_size > 10_000
+
+
+def test_a_place_is_shared_by_equals() -> None:
+    seen = {"a": {0: 0.9, 1: 0.5}, "b": {0: 0.8, 1: 0.5}, "c": {0: 0.7}}
+    assert many_tables.ranks(seen, high=True) == {"a": 1, "b": 2, "c": 3}
+    del seen["c"]
+    assert many_tables.ranks(seen, high=True) == {"a": 1.25, "b": 1.75}
+    assert many_tables.ranks(seen, high=False) == {"a": 1.75, "b": 1.25}
