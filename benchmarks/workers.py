@@ -209,16 +209,16 @@ def _prepared(load: Load, url: str) -> None:
         packs = 200 if load.waiting else _SPARE
         server.call(
             connection,
-            "INSERT INTO penex_packs (job, first, numbers) SELECT :job, :pack * k, ARRAY(SELECT "
+            "INSERT INTO penex_leases (job, first, numbers) SELECT :job, :pack * k, ARRAY(SELECT "
             "generate_series(:pack * k, :pack * k + :pack - 1)) FROM generate_series(0, :n - 1) k",
             job=_JOB, pack=PACK, n=packs,
         )  # fmt: skip
         if load.waiting:
-            owned = "UPDATE penex_packs SET owner = 'x', version = :version, expires = 'infinity'"
+            owned = "UPDATE penex_leases SET owner = 'x', version = :version, expires = 'infinity'"
             server.call(connection, owned, version=penex.__version__)
     with there.engine.connect() as connection:  # VACUUM is for no transaction
         alone = connection.execution_options(isolation_level="AUTOCOMMIT")
-        server.call(alone, "VACUUM ANALYZE penex_packs")
+        server.call(alone, "VACUUM ANALYZE penex_leases")
 
 
 def loads(parcels: dict[str, int], counts: tuple[int, ...], seconds: float) -> Iterator[Load]:

@@ -76,8 +76,8 @@ def keras(folder: Path, ranks: int) -> None:
         X.numpy(), Y.numpy(), batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0,
         validation_data=(X.numpy(), Y.numpy()),
         callbacks=[
-            keras.callbacks.BackupAndRestore(folder / "backup"),
             PenexCheckpoint(loss, folder / "loss.pt"),
+            keras.callbacks.BackupAndRestore(folder / "backup"),
         ],
     )  # fmt: skip
     probabilities = predictor(model, loss).predict(X.numpy(), verbose=0)

@@ -55,7 +55,7 @@ def start(role: str, url: str, folder: Path, apart: bool, options: list[str]) ->
 def owners(url: str) -> set[str]:
     """Who has a pack."""
     with psycopg.connect(url) as connection:
-        found = connection.execute("SELECT owner FROM penex_packs WHERE owner IS NOT NULL")
+        found = connection.execute("SELECT owner FROM penex_leases WHERE owner IS NOT NULL")
         return {owner for (owner,) in found}
 
 

@@ -1,6 +1,7 @@
 """The command line's words: one sentence for each that is wrong, help, and nothing secret."""
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,13 +111,17 @@ URL = "postgresql://me:hunter2{}tiger@127.0.0.1:1/studies"
         ["URL"],
         ["report", "URL"],
         ["compare", "--tuned", "--storage=URL"],
+        ["compare", "--storage", "NONE"],
+        ["doctor", "--storage", "NONE"],
+        ["tune", "--loss", "penex", "--storage", "NONE"],
     ],
 )
 def test_no_message_has_a_password(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(tmp_path)] if arguments[0] == "compare" else []
-    words = [word.replace("URL", URL.format("@")) for word in arguments]
+    none = URL.format("@").replace("//", "/")
+    words = [word.replace("URL", URL.format("@")).replace("NONE", none) for word in arguments]
     run(*words, *out, code=2)
     shown = capsys.readouterr()
     assert "hunter2" not in shown.out + shown.err
@@ -196,3 +201,11 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) ->
     run("--help")
     text = capsys.readouterr().out
     assert all(f"\n  {name} " in text for name in cli.COMMANDS)
+
+
+def test_doctor_without_what_a_database_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    run("doctor", "--storage", "postgresql://me@nowhere/name", code=2)
+    assert "A database needs SQLAlchemy and psycopg" in sentence(capsys)

@@ -157,6 +157,22 @@ def too_long(found: Files) -> bytes:
     return made.getvalue()
 
 
+def another_compression(found: Files) -> bytes:
+    """Bytes that say they are few: zipfile makes all of these before it counts them."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("metrics.jsonl", bytes(1 << 20))
+    return made.getvalue()
+
+
+def longer_than_it_says(found: Files) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("metrics.jsonl", bytes(1 << 20))
+        archive.filelist[0].file_size = 10  # as the list at the end will say
+    return made.getvalue()
+
+
 def other_run(found: Files) -> bytes:
     """The same in all but its configuration, and as if it had always been so."""
     config = files.loads(found["config.json"])
@@ -179,6 +195,8 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     "a checkpoint": (changed("checkpoint/position.json", b"{}"), "no file 'checkpoint"),
     "twice": (lambda found: zipped(found, ("done.json", b"{}")), "has a file twice"),
     "a bomb": (too_long, "would become 550 MB"),
+    "another compression": (another_compression, "in a way that penex never uses"),
+    "longer than it says": (longer_than_it_says, "Bad CRC-32"),
     "no done.json": (without("done.json"), r"done\.json, it is missing"),
     "no predictions": (without("predictions.npz"), r"predictions\.npz, it is missing"),
     "another network": (changed("model.safetensors", b"x"), "checksum is not the one"),
@@ -227,3 +245,22 @@ def test_a_damaged_parcel_is_refused_or_the_same(parcel: bytes, tmp_path: Path) 
         else:
             assert content(folder) == unzipped(parcel)
     assert refused > 200
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_arrays_that_would_fill_the_memory_are_refused(
+    kind: int, parcel: bytes, tmp_path: Path
+) -> None:
+    """Though done.json vouches for them: whoever wrote the one wrote the other."""
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", kind) as archive:
+        archive.writestr("logits.npy", b"")
+        archive.filelist[0].file_size = 10**12 if kind == zipfile.ZIP_DEFLATED else 0
+    found = {**unzipped(parcel), "predictions.npz": bomb.getvalue()}
+    sums = {
+        **files.loads(found["done.json"])["sha256"],
+        "predictions.npz": hashlib.sha256(bomb.getvalue()).hexdigest(),
+    }
+    record = parcels.unpack(with_done(sha256=sums)(found), place(tmp_path))
+    with pytest.raises(RecordError, match=r"would become 1 TB|in a way that penex never uses"):
+        record.predictions()

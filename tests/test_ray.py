@@ -23,6 +23,7 @@ from penex.lab.tasks.runs import LossSpec, Run, plan
 from penex.lab.training import Hooks, Place, on_ray, packing
 from penex.lab.training.compare import Comparison, compare
 from penex.lab.training.place import Portion
+from penex.lab.training.sinks import Tracker
 from penex.report import results, tables
 
 _OWN_LOSS = """
@@ -165,6 +166,26 @@ def test_an_engine_gets_what_is_left_cut_as_it_would_be_here(tmp_path: Path) -> 
         assert [len(portion.names) for portion in engine.portions] == kinds
         assert [run for portion in engine.portions for run in portion.runs] == runs[1:]
         assert done == [(runs[0], True), *((run, False) for run in runs[1:])]
+
+
+def test_news_of_a_run_that_is_here_is_old(tmp_path: Path) -> None:
+    """Nothing has a task's news arrive before its result."""
+    runs = [plan(tasks.find("digits"), LossSpec("ce"), seed, 40, {}) for seed in range(2)]
+    told: list[tuple[str, int]] = []
+    hooks = Hooks(
+        begin=lambda run, epochs: told.append(("begin", run.seed)),
+        epoch=lambda run, line: told.append(("epoch", run.seed)),
+    )
+    news = on_ray._News(runs, Place(tmp_path, hooks=hooks))
+    news.pass_on([("begin", 0, "a"), ("epoch", 0, {}), ("begin", 1, "a")])
+    news.over(runs[:1])
+    news.pass_on([("begin", 0, "b"), ("epoch", 0, {}), ("epoch", 1, {})])
+    assert told == [("begin", 0), ("epoch", 0), ("begin", 1), ("epoch", 1)]
+
+    tracker = Tracker("tensorboard", tmp_path)
+    tracker.begin(runs[0].config)
+    tracker.end(runs[0].config)
+    tracker.epoch(runs[0].config, {})
 
 
 def closed_port() -> int:

@@ -1,9 +1,11 @@
 """Many workers, one comparison: whoever dies or sleeps, the table is that of one machine."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ from penex import cli
 from penex.lab import tasks
 from penex.lab.data import Collection
 from penex.lab.ground.errors import Interrupted, LabError, RecordError
+from penex.lab.records import Record, parcels
 from penex.lab.tasks import Task
 from penex.lab.tasks.runs import Run
-from penex.lab.training import Hooks, Place
+from penex.lab.training import Hooks, Place, packing, spread
 from penex.lab.training.compare import Comparison, Listing, compare
 from penex.lab.training.spread import Spread
-from penex.lab.workers.server import opened
+from penex.lab.workers.server import opened, transaction
 from penex.report import figures, results, tables
 from postgres import Server, in_trouble
 from postgres import server as server
@@ -67,7 +70,7 @@ def test_the_table_of_three_workers_is_that_of_one_machine(
     assert "what it trained is thrown away" in logs["stopped"]
     assert "digits: this worker has the pack of 2 runs from number " in logs["steady"]
     assert all("came from other workers" in logs[role] for role in ("steady", "stopped"))
-    packs = "SELECT (SELECT count(*) FROM penex_packs), count(*), count(DISTINCT number)"
+    packs = "SELECT (SELECT count(*) FROM penex_leases), count(*), count(DISTINCT number)"
     assert server.execute(f"{packs} FROM penex_parcels", url) == [(0, 9, 9)]
     monkeypatch.setattr(figures, "write_all", lambda results, folder: [])
     run("compare", *OPTIONS, "--out", tmp_path / "alone")
@@ -96,7 +99,7 @@ def test_one_that_comes_late_gets_all_and_one_forgets(
     assert said == ["digits: 3 of 3 runs came from other workers"]
     assert found["runs"] == listing["runs"]
     assert table(tmp_path / "b") == table(tmp_path / "a")
-    for name in ("comparisons", "parcels", "packs"):
+    for name in ("comparisons", "parcels", "leases"):
         assert server.execute(f"SELECT count(*) FROM penex_{name}", url) == [(0,)]
     run("doctor", "--storage", url)
     assert "records      of 0 comparisons\n" in capsys.readouterr().out
@@ -116,9 +119,9 @@ def test_a_pack_that_was_left_goes_on_from_its_checkpoint(server: Server, tmp_pa
     with pytest.raises(Interrupted):
         compared(url, tmp_path / "a", what, hooks=replace(hooks, stop=lambda: bool(begun)))
     assert begun == ["ce 0", "penex 0"]
-    packs = "SELECT first, numbers, owner FROM penex_packs ORDER BY first"
+    packs = "SELECT first, numbers, owner FROM penex_leases ORDER BY first"
     assert server.execute(packs, url) == [(0, [0, 1], None), (2, [2], None)]
-    lease = "UPDATE penex_packs SET owner = 'x', version = '0.0', expires = now() + interval"
+    lease = "UPDATE penex_leases SET owner = 'x', version = '0.0', expires = now() + interval"
     server.execute(f"{lease} '1 hour' WHERE first = 0", url)
     with pytest.raises(LabError, match=r"Workers with penex 0\.0 are at 'comparison digits "):
         compared(url, tmp_path / "a", what)
@@ -169,6 +172,63 @@ def test_a_record_that_is_not_whole_on_its_way_is_refused(server: Server, tmp_pa
     assert sorted(there) == ["ce", "penex"]
 
 
+def test_records_are_packed_before_the_server_waits_for_them(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends a transaction that is idle for long, and a large network takes long."""
+    inside = [False]
+    packed: list[bool] = []
+
+    @contextmanager
+    def begun(where: Any) -> Iterator[Any]:
+        with transaction(where) as connection:
+            inside[0] = True
+            yield connection
+        inside[0] = False
+
+    def pack(record: Record) -> bytes:
+        packed.append(inside[0])
+        return parcels.pack(record)
+
+    monkeypatch.setattr(spread, "transaction", begun)
+    monkeypatch.setattr(spread, "parcels", SimpleNamespace(pack=pack, unpack=parcels.unpack))
+    compared(server.database("idle"), tmp_path)
+    assert packed == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("comparisons", "packs = '[[7, 1], [2]]'"),
+        ("comparisons", "packs = 'half a li'"),
+        ("comparisons", "packs = '[[0, 1], [-1]]'"),
+        ("comparisons", "data = '{'"),
+        ("leases", "numbers = '{7}'"),
+    ],
+)
+def test_packs_that_someone_changed_are_refused(
+    table: str, change: str, server: Server, tmp_path: Path
+) -> None:
+    url = server.database(f"changed_{len(change)}")
+    begun, hooks = trained()
+    with pytest.raises(Interrupted):
+        compared(url, tmp_path, hooks=replace(hooks, stop=lambda: bool(begun)))
+    server.execute(f"UPDATE penex_{table} SET {change}", url)
+    with pytest.raises(LabError, match="are not its runs: someone changed them"):
+        compared(url, tmp_path)
+
+
+def test_data_that_stay_in_their_files_are_trained_one_by_one(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever --pack says, as on a machine alone; who comes next is not refused either."""
+    monkeypatch.setattr(packing, "size_for", lambda place, wanted, run: 1)
+    url = server.database("streams")
+    compared(url, tmp_path / "a", pack=10)
+    assert server.execute("SELECT size FROM penex_comparisons", url) == [(1,)]
+    compared(url, tmp_path / "b", pack=10)
+
+
 def test_a_comparison_that_was_removed_is_not_begun_again_by_those_who_are_at_it(
     server: Server, tmp_path: Path
 ) -> None:
@@ -180,7 +240,7 @@ def test_a_comparison_that_was_removed_is_not_begun_again_by_those_who_are_at_it
     with pytest.raises(LabError, match=r"was removed from .* What is done here is kept"):
         compared(url, tmp_path, hooks=Hooks(done=done))
     assert server.execute("SELECT * FROM penex_comparisons", url) == []
-    assert server.execute("SELECT first FROM penex_packs ORDER BY first", url) == [(0,), (2,)]
+    assert server.execute("SELECT first FROM penex_leases ORDER BY first", url) == [(0,), (2,)]
     begun, hooks = trained()
     compared(url, tmp_path, hooks=hooks)
     assert begun == ["focal 0"]
@@ -230,6 +290,9 @@ def test_tuned_values_and_runs_are_on_one_server(
     [
         (["--storage", "sqlite:///x.db"], "Workers share runs on a PostgreSQL server"),
         (["--storage", "studies.journal"], "Workers share runs on a PostgreSQL server"),
+        (["--storage", "me:secret@db/studies"], "as postgresql://user@host/name; another"),
+        (["--storage", "postgresql:/me:secret@db/studies"], "Workers share runs on a PostgreSQL"),
+        (["--storage", "host=db password='my secret'"], "Workers share runs on a PostgreSQL"),
         (["--forget"], "it needs --storage postgresql://"),
         (["--storage", "SERVER", "--lease-seconds", 0], "--lease-seconds is from 1"),
     ],
@@ -244,6 +307,7 @@ def test_what_makes_no_sense_is_one_sentence(
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert sentence in said
+    assert "secret" not in said
     assert said.count("\n") == 1
 
 

@@ -61,7 +61,7 @@ def test_a_study_of_three_workers_is_that_of_one(server: Server, tmp_path: Path)
         (number, "COMPLETE") for number in range(60)
     ]
     assert found == tuned(None, tmp_path / "one", what=what, pack=10)
-    assert server.execute("SELECT * FROM penex_packs", url) == []
+    assert server.execute("SELECT * FROM penex_leases", url) == []
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_pack_that_was_given_back_or_left_goes_on_from_its_checkpoint(
     with pytest.raises(Interrupted):
         tuned(url, tmp_path, hooks, two)
     assert len(begun) == 2
-    packs = "SELECT first, numbers, owner, expires FROM penex_packs ORDER BY first"
+    packs = "SELECT first, numbers, owner, expires FROM penex_leases ORDER BY first"
     free = [(0, [0, 1], None, None), (2, [2, 3], None, None), (4, [4], None, None)]
     assert server.execute(packs, url) == free
     for words, what, pack in (
@@ -117,7 +117,7 @@ def test_a_pack_that_was_given_back_or_left_goes_on_from_its_checkpoint(
     ):
         with pytest.raises(LabError, match=words):
             tuned(url, tmp_path, what=what, pack=pack)
-    lease = "UPDATE penex_packs SET owner = 'x', version = '0.0', expires = now() + interval"
+    lease = "UPDATE penex_leases SET owner = 'x', version = '0.0', expires = now() + interval"
     server.execute(f"{lease} '1 hour' WHERE first = 0", url)
     with pytest.raises(LabError, match=r"Workers with penex 0\.0 are at .*, and this is penex"):
         tuned(url, tmp_path, what=two)

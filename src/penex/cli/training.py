@@ -26,11 +26,10 @@ from penex.cli.options import (
 )
 from penex.lab.ground.errors import LabError, writes
 from penex.lab.ground.processes import launched
-from penex.lab.ground.sentences import without_password
 from penex.lab.training.compare import Comparison
 from penex.lab.training.session import EngineName, pack_size
 from penex.lab.workers import leases
-from penex.lab.workers.server import is_server, opened
+from penex.lab.workers.server import got, is_server, opened
 from penex.paper.printed import authors_of
 from penex.registry import FIVE
 
@@ -175,7 +174,7 @@ def _shared(storage: str | None, tuned: bool, forget: bool, engine: EngineName) 
     if storage is not None and not on_server and not tuned:
         raise LabError(
             "Workers share runs on a PostgreSQL server, as postgresql://user@host/name; another "
-            f"storage is for the studies of --tuned; got {without_password(storage)}."
+            f"storage is for the studies of --tuned{got(storage)}"
         )
     if forget and not on_server:
         raise LabError("--forget is for runs that workers share: it needs --storage postgresql://.")

@@ -60,8 +60,8 @@ class PenexCheckpoint(keras.callbacks.Callback):
     The file is written after each epoch, with the states of the last two. A training that begins
     with a later epoch than the first, by ``initial_epoch`` or by
     ``keras.callbacks.BackupAndRestore``, goes on from the state of the epoch before; one that
-    begins with the first leaves the loss as it is. So a process that is killed between the two
-    files, of the weights and of the loss, does not mix two epochs.
+    begins with the first leaves the loss as it is. Give it before ``BackupAndRestore``: then a
+    process that is killed between the two files, of the loss and of the weights, goes on.
 
     Args:
         loss: the loss.
@@ -88,7 +88,8 @@ class PenexCheckpoint(keras.callbacks.Callback):
         if epoch not in self.states:
             raise ValueError(
                 f"{self.file} has the state of the loss after {' and '.join(map(str, self.states))}"
-                f" epochs; training goes on after {epoch}. Without that file it begins anew."
+                f" epochs; training goes on after {epoch}. Without that file it begins anew. (This "
+                "callback comes before BackupAndRestore.)"
             )
         self.loss.load_state_dict(self.states[epoch])
 

@@ -14,6 +14,9 @@ _CHUNK = 1 << 20
 _DEEPEST = 100
 _UTF_8 = 0x800  # the flag of a member whose name is said to be in UTF-8
 
+# Others are made whole before they are cut, however small they say they are.
+_BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
 
 def is_archive(path: Path) -> bool:
     """Whether a file is an archive by its name."""
@@ -78,6 +81,28 @@ def _unzip(archive: Path, folder: Path, most: float) -> None:
             raise sizes.too_large(archive, total)
         for member in file.infolist():
             file.extract(member, folder)
+
+
+def against(opened: zipfile.ZipFile, size: int) -> str:
+    """What speaks against reading an archive that nobody vouches for, as a part of a sentence.
+
+    Args:
+        opened: the archive.
+        size: its own, in bytes.
+    """
+    members = opened.infolist()
+    total = sum(member.file_size for member in members)
+    if total > sizes.most_of(size):
+        return f"it would become {sizes.shown(total)}"
+    if any(member.compress_type not in _BOUNDED for member in members):
+        return "it is compressed in a way that penex never uses"
+    return ""
+
+
+def content(opened: zipfile.ZipFile, name: str) -> bytes:
+    """A file of an archive, at most as large as the archive says; a BadZipFile if it is larger."""
+    with opened.open(name) as file:  # read without a number, it would be made whole first
+        return file.read(opened.getinfo(name).file_size + 1)
 
 
 def check_member(archive: Path, member: zipfile.ZipInfo) -> None:

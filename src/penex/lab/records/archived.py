@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from penex.lab.data import archives, sizes
+from penex.lab.data import archives
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError, RecordError
 
@@ -110,16 +110,13 @@ class _Archive:
         self.members = frozenset(opened.namelist())
         for member in opened.infolist():
             archives.check_member(path, member)
-        total = sum(member.file_size for member in opened.infolist())
-        if total > sizes.most(path, allow_large=False):
-            raise RecordError(
-                f"{path} is refused: its records would take {sizes.shown(total)} of memory."
-            )
+        if why := archives.against(opened, path.stat().st_size):
+            raise RecordError(f"{path} is refused: {why}.")
 
     def content(self, name: str) -> bytes:
         """A file; a RecordError if it is not as it was written."""
         try:
-            return self._opened.read(name)
+            return archives.content(self._opened, name)
         except _BROKEN as error:
             raise _damaged(self._path, error) from error
 

@@ -9,7 +9,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from penex.lab.data import sizes
+from penex.lab.data import archives
 from penex.lab.ground import files
 from penex.lab.ground.errors import RecordError
 from penex.lab.records import LASTING, Json, Record, archived, identity
@@ -112,10 +112,9 @@ def _members(content: bytes, folder: Path) -> dict[str, bytes]:
                 raise _refused(folder, f"a run leaves no file {strange[0][:80]!r}")
             if len(names) < len(members):
                 raise _refused(folder, "it has a file twice")
-            total = sum(member.file_size for member in members)
-            if total > sizes.most_of(len(content)):
-                raise _refused(folder, f"it would become {sizes.shown(total)}")
-            return {name: opened.read(name) for name in sorted(names)}
+            if why := archives.against(opened, len(content)):
+                raise _refused(folder, why)
+            return {name: archives.content(opened, name) for name in sorted(names)}
     except RecordError:
         raise
     except Exception as error:  # archives break in all kinds of ways

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penex.lab.data import archives
 from penex.lab.ground import files
 from penex.lab.ground.errors import RecordError
 from penex.lab.records import archived
@@ -139,6 +140,9 @@ class Reading:
         """The arrays of an .npz file of this record."""
         content = self._checked(name)
         try:
+            with zipfile.ZipFile(io.BytesIO(content)) as opened:
+                if why := archives.against(opened, len(content)):
+                    raise self._damaged(name, why)
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return {key: arrays[key] for key in arrays.files}
         except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:

@@ -156,7 +156,9 @@ class OnRay:
                 ready, _ = ray.wait(list(under_way), timeout=_LOOK_SECONDS)
                 news.pass_on(ray.get(board.read.remote()))
                 for ref in ready:
-                    _receive(ref, under_way.pop(ref), place)
+                    portion = under_way.pop(ref)
+                    _receive(ref, portion, place)
+                    news.over(portion.runs)
         finally:
             for ref in under_way:
                 ray.cancel(ref)
@@ -191,6 +193,11 @@ class _News:
     place: Place
     _begun: dict[int, str] = field(default_factory=dict)
     _nodes: set[str] = field(default_factory=set)
+    _over: set[int] = field(default_factory=set)
+
+    def over(self, runs: list[Run]) -> None:
+        """The records of these are here: what is told of them later is old."""
+        self._over |= {id(run) for run in runs}
 
     def pass_on(self, news: list[tuple[Any, ...]]) -> None:
         """Tell the hooks."""
@@ -198,6 +205,8 @@ class _News:
         for kind, *what in news:
             if kind == "say":
                 hooks.say(*what)
+            elif id(self.runs[what[0]]) in self._over:
+                continue
             elif kind == "epoch":
                 number, line = what
                 hooks.epoch(self.runs[number], line)

@@ -97,9 +97,10 @@ class Tracker:
             self._sinks[folder] = _SINKS[self.name](folder, config)
 
     def epoch(self, config: Json, line: Json) -> None:
-        """It finished an epoch."""
-        if self.name is not None:
-            self._sinks[Record.of(self.out, config).folder].epoch(line)
+        """It finished an epoch; news of a run that is over came too late."""
+        sink = self._sinks.get(Record.of(self.out, config).folder)
+        if sink is not None:
+            sink.epoch(line)
 
     def end(self, config: Json) -> None:
         """It is over."""

@@ -71,6 +71,7 @@ class _Worker:
     def __init__(self, runs: list[Run], shift: Shift, wanted: int | None) -> None:
         self._runs, self._shift, self._wanted = runs, shift, wanted
         self._job, self._task = job_of(runs), runs[0].task.name
+        self._numbers = list(range(len(runs)))
 
     def work(self, forget: bool) -> None:
         """Train until all runs are done; then fetch those that are not here."""
@@ -80,6 +81,8 @@ class _Worker:
         def carry_out(lease: leases.Lease) -> None:
             def runs() -> dict[int, Run]:
                 self._say_progress(began, before)
+                if list(lease.numbers) not in kept.packs:
+                    raise self._changed()
                 return {number: self._runs[number] for number in lease.numbers}
 
             def hand_over(runs: dict[int, Run]) -> bool:
@@ -109,9 +112,9 @@ class _Worker:
         """The comparison as its first worker made it, which may be this one."""
         place, shown = self._shift.place, self._shift.server.shown
         known = checksums(place.facts(self._runs[0]))
+        size = packing.size_for(place, self._wanted, self._runs[0])
         kept = self._ask(self._find)
         if kept is None:
-            size = packing.size_for(place, self._wanted, self._runs[0])
             ours = comparisons.Kept(self._cut(size), size, known)
             kept = self._ask(lambda connection: self._find_or_make(connection, ours))
         if other := difference(kept.data, known):
@@ -119,10 +122,10 @@ class _Worker:
                 f"This comparison in {shown} is of other data: the checksum{other}. Get the same "
                 "data, or choose another --storage."
             )
-        if self._wanted not in (None, kept.size):
+        if self._wanted is not None and size != kept.size:
             raise LabError(
-                f"This comparison in {shown} is trained in packs of {kept.size}, not "
-                f"{self._wanted}: leave --pack out, or choose another --storage."
+                f"This comparison in {shown} is trained in packs of {kept.size}, not {size}: leave "
+                "--pack out, or choose another --storage."
             )
         return kept
 
@@ -134,11 +137,24 @@ class _Worker:
     def _find(self, connection: Any) -> comparisons.Kept | None:
         leases.prepare(connection)
         comparisons.prepare(connection)
-        return comparisons.find(connection, self._job)
+        return self._known(connection)
+
+    def _known(self, connection: Any) -> comparisons.Kept | None:
+        """The comparison, if it is there; a LabError if someone changed it by hand."""
+        kept = comparisons.find(connection, self._job)
+        if kept is None or sorted(n for pack in kept.packs for n in pack) == self._numbers:
+            return kept
+        raise self._changed()
+
+    def _changed(self) -> LabError:
+        return LabError(
+            f"The packs of this comparison in {self._shift.server.shown} are not its runs: someone "
+            "changed them. Remove its row in penex_comparisons, or choose another --storage."
+        )
 
     def _find_or_make(self, connection: Any, ours: comparisons.Kept) -> comparisons.Kept:
         lock(connection, f"asks {self._job}")
-        kept = comparisons.find(connection, self._job)
+        kept = self._known(connection)
         if kept is not None:
             return kept  # another worker was here before
         comparisons.forget(connection, self._job)  # packs of one that someone removed by hand
@@ -158,7 +174,7 @@ class _Worker:
 
     def _still(self, connection: Any) -> comparisons.Kept:
         """The comparison, if it is still there."""
-        kept = comparisons.find(connection, self._job)
+        kept = self._known(connection)
         if kept is None:
             raise LabError(
                 f"This comparison was removed from {self._shift.server.shown}. What is done here "
@@ -177,12 +193,13 @@ class _Worker:
 
     def _hand_over(self, lease: leases.Lease, runs: dict[int, Run]) -> bool:
         """Hand over the records of a pack, all of them or none; whether it was still ours."""
+        # Packed before: large networks take longer than a server lets a transaction be idle.
+        packed = {n: parcels.pack(self._shift.place.record(run)) for n, run in runs.items()}
         with transaction(self._shift.server) as connection:
             if not leases.is_held(connection, lease):
                 return False
             self._still(connection)
-            for number, run in runs.items():
-                content = parcels.pack(self._shift.place.record(run))
+            for number, content in packed.items():
                 comparisons.put(connection, self._job, number, content)
             leases.end(connection, lease)
             return True

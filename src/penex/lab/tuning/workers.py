@@ -103,10 +103,10 @@ class Worker:
         if kept is None:
             one.set_user_attr(_PACK, size)
             return size
-        if self.wanted not in (None, kept):
+        if self.wanted is not None and size != kept:
             raise LabError(
                 f"The study {one.study_name!r} in {self.storage.shown} is trained in packs of "
-                f"{kept}, not {self.wanted}: leave --pack out, or choose another --storage."
+                f"{kept}, not {size}: leave --pack out, or choose another --storage."
             )
         return int(kept)
 

@@ -4,36 +4,36 @@ import time
 
 from penex.lab.ground.errors import LabError
 from penex.lab.ground.sentences import count, without_password
-from penex.lab.workers.server import engine_of, is_server, opening
+from penex.lab.workers.server import engine_of, got, is_server, opening
 
 _SERVER = """
 SELECT current_setting('server_version'), current_setting('max_connections')::int,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
     extract(epoch FROM clock_timestamp())::float8,
-    to_regclass('penex_packs') IS NOT NULL, to_regclass('penex_parcels') IS NOT NULL"""
-_WORKERS = "SELECT count(*) FROM penex_packs WHERE expires > clock_timestamp()"
+    to_regclass('penex_leases') IS NOT NULL, to_regclass('penex_parcels') IS NOT NULL"""
+_WORKERS = "SELECT count(*) FROM penex_leases WHERE expires > clock_timestamp()"
 _KEPT = """
 SELECT count(*), pg_size_pretty(pg_total_relation_size('penex_parcels')) FROM penex_comparisons"""
 _RIGHTS = """
 SELECT tablename FROM pg_tables
 WHERE schemaname = current_schema() AND tablename IN (
-        'studies', 'trials', 'penex_packs', 'penex_comparisons', 'penex_parcels')
+        'studies', 'trials', 'penex_leases', 'penex_comparisons', 'penex_parcels')
     AND NOT (has_table_privilege(quote_ident(tablename), 'INSERT')
         AND has_table_privilege(quote_ident(tablename), 'UPDATE'))"""
 
 
 def report(url: str) -> str:
     """What `penex doctor --storage` says of a database; a LabError if it will not do."""
-    import sqlalchemy
-
-    shown = without_password(url)
     if not is_server(url):
         raise LabError(
             "Several workers share studies and runs on a PostgreSQL server only, as "
-            f"postgresql://user@host/name; got {shown}."
+            f"postgresql://user@host/name{got(url)}"
         )
+    shown = without_password(url)
     with opening(url):
         engine = engine_of(url)
+        import sqlalchemy
+
         with engine.connect() as connection:
             began = time.time()
             row = connection.execute(sqlalchemy.text(_SERVER)).one()

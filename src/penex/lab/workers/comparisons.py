@@ -38,7 +38,7 @@ INSERT INTO penex_parcels (job, number, part, content) VALUES (:job, :number, :p
 _REMOVE = "DELETE FROM penex_parcels WHERE job = :job AND number = :number"
 _GET = "SELECT content FROM penex_parcels WHERE job = :job AND number = :number ORDER BY part"
 _FORGET = "DELETE FROM penex_comparisons WHERE job = :job"
-_FORGET_PACKS = "DELETE FROM penex_packs WHERE job = :job"
+_FORGET_PACKS = "DELETE FROM penex_leases WHERE job = :job"
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,17 @@ def prepare(connection: Any) -> None:
 
 
 def find(connection: Any, job: str) -> Kept | None:
-    """A comparison; None if nobody made it, or someone had it forgotten."""
+    """A comparison; None if nobody made it, or someone had it forgotten.
+
+    What someone changed by hand until it is no list of lists of numbers has no packs.
+    """
     for packs, size, data in call(connection, _FIND, job=job):
-        return Kept(json.loads(packs), size, json.loads(data))
+        try:
+            cut = json.loads(packs)
+            whole = all(type(number) is int for pack in cut for number in pack)
+            return Kept(cut if whole else [], size, json.loads(data))
+        except (ValueError, TypeError):
+            return Kept([], size, {})
     return None
 
 

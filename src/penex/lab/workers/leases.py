@@ -21,7 +21,7 @@ SECONDS = 60.0
 _RENEWALS = 3  # in the time of a lease: one may be lost
 
 _TABLE = """
-CREATE TABLE IF NOT EXISTS penex_packs (
+CREATE TABLE IF NOT EXISTS penex_leases (
     job text NOT NULL,
     first integer NOT NULL,
     numbers integer[] NOT NULL,
@@ -30,12 +30,12 @@ CREATE TABLE IF NOT EXISTS penex_packs (
     expires timestamp with time zone,
     PRIMARY KEY (job, first)
 )"""
-_OPEN = "SELECT job, first FROM penex_packs WHERE job = ANY(:jobs)"
-_ADD = "INSERT INTO penex_packs (job, first, numbers) VALUES (:job, :first, :numbers)"
+_OPEN = "SELECT job, first FROM penex_leases WHERE job = ANY(:jobs)"
+_ADD = "INSERT INTO penex_leases (job, first, numbers) VALUES (:job, :first, :numbers)"
 # While a server is down nobody can renew a lease: all begin anew when it starts.
 _TAKE = """
 WITH free AS (
-    SELECT job, first, owner FROM penex_packs
+    SELECT job, first, owner FROM penex_leases
     WHERE job = ANY(:jobs) AND (
         owner IS NULL
         OR greatest(expires, pg_postmaster_start_time() + make_interval(secs => :seconds))
@@ -43,21 +43,21 @@ WITH free AS (
     )
     ORDER BY first, job LIMIT 1 FOR UPDATE SKIP LOCKED
 )
-UPDATE penex_packs AS pack
+UPDATE penex_leases AS pack
 SET owner = :owner, version = :version,
     expires = clock_timestamp() + make_interval(secs => :seconds)
 FROM free WHERE pack.job = free.job AND pack.first = free.first
 RETURNING pack.job, pack.first, pack.numbers, free.owner"""
 _OTHERS = """
-SELECT job, version FROM penex_packs
+SELECT job, version FROM penex_leases
 WHERE job = ANY(:jobs) AND version <> :version AND expires > clock_timestamp() LIMIT 1"""
 _OURS = "job = :job AND first = :first AND owner = :owner"
 _RENEW = f"""
-UPDATE penex_packs SET expires = clock_timestamp() + make_interval(secs => :seconds)
+UPDATE penex_leases SET expires = clock_timestamp() + make_interval(secs => :seconds)
 WHERE {_OURS}"""
-_GIVE_BACK = f"UPDATE penex_packs SET owner = NULL, version = NULL, expires = NULL WHERE {_OURS}"
-_HELD = f"SELECT 1 FROM penex_packs WHERE {_OURS} FOR UPDATE"
-_END = f"DELETE FROM penex_packs WHERE {_OURS}"
+_GIVE_BACK = f"UPDATE penex_leases SET owner = NULL, version = NULL, expires = NULL WHERE {_OURS}"
+_HELD = f"SELECT 1 FROM penex_leases WHERE {_OURS} FOR UPDATE"
+_END = f"DELETE FROM penex_leases WHERE {_OURS}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Lease:
 
 def prepare(connection: Any) -> None:
     """Make the table, if it is not there."""
-    make_table(connection, "penex_packs", _TABLE)
+    make_table(connection, "penex_leases", _TABLE)
 
 
 def open_packs(connection: Any, jobs: Iterable[str]) -> dict[str, set[int]]:

@@ -39,7 +39,16 @@ def is_server(url: str) -> bool:
     >>> is_server("postgresql://me@host/name"), is_server("sqlite:///file.db")
     (True, False)
     """
-    return re.match(r"postgres(ql)?(\+\w+)?:", url) is not None
+    return re.match(r"postgres(ql)?(\+\w+)?://", url) is not None
+
+
+def got(url: str) -> str:
+    """The end of a sentence on a URL that will not do, which may be none and hold a password.
+
+    >>> got("sqlite:///file.db"), got("me:secret@host/name")
+    ('; got sqlite:///file.db.', '.')
+    """
+    return f"; got {without_password(url)}." if "://" in url else "."
 
 
 @contextmanager
