@@ -11,7 +11,7 @@ def run(main: Callable[[], None]) -> None:
     """Run a benchmark's main function."""
     try:
         main()
-    except LabError as error:
+    except (LabError, OSError) as error:  # OSError: a file of the user's is not there, or not ours
         print(error, file=sys.stderr)
         sys.exit(2)
 

@@ -13,7 +13,7 @@ from penex.lab.tasks import Task, own
 
 NAMES = ("breast_cancer", "wine")
 
-TRAIN, VAL, TEST = 300, 100, 1000  # rows of a file that has enough; of a smaller one 60, 20, 20 %
+TRAIN, VAL, TEST = 300, 100, 1000  # rows of a file that has enough; of a smaller one 64, 16, 20 %
 
 Array = np.ndarray[Any, Any]
 

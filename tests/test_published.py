@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from benchmarks import level, noise, schedules, workers_record
+from benchmarks import level, many_tables, noise, schedules, workers_record
 
 from penex import cli
 from penex.lab.bench import LARGE, SMALL
@@ -32,13 +32,13 @@ ROWS = {
     "pathmnist": "PathMNIST",
 }
 # The README's table: where its rows are from, and how they are judged.
-WHEN = {
+WHEN: dict[str, tuple[str, View | float]] = {
     "clean labels: CIFAR-10": ("fair/cifar10", View("best", True)),
     "clean labels, 100 classes: CIFAR-100": ("fair/cifar100", View("best", True)),
     "a tenth of the labels wrong: CIFAR-10": ("fair/cifar10_noisy", View("best", True)),
     "40 % wrong, by people: CIFAR-10N": ("fair/cifar10n_worse", View("best", True)),
-    "little data: digits, 300 examples": ("digits", View()),
-    "little and a tenth wrong: digits": ("digits_noisy", View()),
+    "43 small tables": ("many-tables", 0.0),
+    "43 small tables, a fifth or more wrong": ("many-tables", 0.4),
 }
 
 
@@ -93,8 +93,11 @@ def test_which_loss_when() -> None:
     said = table("README.md", "accuracy / cross-entropy")
     assert list(said) == list(WHEN)
     for title, (place, view) in WHEN.items():
+        if not isinstance(view, View):
+            assert said[title][:6] == list(_on_tables(view))
+            continue
         rows = {names(row.label)[0]: row for row in results.load(RESULTS / place, view=view).rows}
-        negative = "PENEX, alpha < 0" + " (rho=1e-06)" * place.startswith("fair/")
+        negative = "PENEX, alpha < 0 (rho=1e-06)"
         losses = "CE", "label smoothing", "GCE", "PENEX", "PENEX (rho=1e-06)", negative
         for cell, loss in zip(said[title], losses, strict=False):
             row = rows.get(loss)
@@ -102,6 +105,41 @@ def test_which_loss_when() -> None:
                 assert (cell, loss) == ("–", negative)
                 continue
             assert cell == f"{mean(row, 'accuracy'):.3f} / {mean(row, 'cross_entropy'):.3f}"
+
+
+def _on_tables(rate: float) -> Iterator[str]:
+    """Accuracy and cross-entropy as it comes, after the best epoch, at a fitted temperature."""
+    record = json.loads((RESULTS / "many-tables.json").read_text())
+    seen = [
+        many_tables.means(record, rate, "as it comes", f"best_{m}") for m in many_tables.METRICS
+    ]
+    for loss in ("ce", "label_smoothing", "gce", "penex", "penex:rho=1e-6", "penex_negative"):
+        yield " / ".join(f"{fmean(one[loss].values()):.3f}" for one in seen)
+
+
+def test_many_tables() -> None:
+    """docs/tables.md: its tables, and what README says is beyond luck."""
+    record = json.loads((RESULTS / "many-tables.json").read_text())
+    text = (ROOT / "docs" / "tables.md").read_text()
+    for rate, way, best in (
+        (0.0, "as it comes", "best_"),
+        (0.4, "as it comes", "best_"),
+        (0.4, "as it comes", ""),
+        (0.0, "tuned", "best_"),
+        (0.4, "tuned", "best_"),
+    ):
+        assert many_tables.table(record, rate, way, best) in text, (rate, way, best)
+    for metric, sign in (("accuracy", 1), ("cross_entropy", -1)):
+        seen = many_tables.means(record, 0.4, "as it comes", f"best_{metric}")
+        for rival in ("ce", "label_smoothing", "gce"):
+            lead = many_tables.leads(seen, rival)["penex_negative"]
+            assert sign * lead.mean > 0
+            assert (lead.p <= 0.05) == (rival != "gce"), (metric, rival)
+        late = many_tables.means(record, 0.4, "as it comes", metric)
+        for rival in ("ce", "label_smoothing", "gce"):
+            lead = many_tables.leads(late, rival)["penex:rho=1e-6"]
+            assert sign * lead.mean > 0
+            assert (lead.p <= 0.05) == (rival != "gce"), (metric, rival)
 
 
 def test_the_fair_table_was_written_after_the_last_change_of_its_records(
@@ -256,10 +294,11 @@ def test_what_a_loss_without_logits_costs() -> None:
 
 
 def test_losses_against_the_share_of_wrong_labels() -> None:
-    """docs/noisy-labels.md: the tables that the benchmark prints."""
-    text = (ROOT / "docs" / "noisy-labels.md").read_text()
+    """docs/noisy-labels.md and docs/tables.md: the tables that the benchmark prints."""
     for name in ("digits", "wine", "breast_cancer"):
         record = json.loads((RESULTS / f"noise-{name}.json").read_text())
+        page = "noisy-labels.md" if name == "digits" else "tables.md"
+        text = (ROOT / "docs" / page).read_text()
         for when in ("", "best_"):
             assert noise.table(record, when) in text, (name, when)
     record = json.loads((RESULTS / "noise-digits.json").read_text())

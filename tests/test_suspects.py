@@ -127,6 +127,14 @@ def test_lines_of_a_table_are_named_and_its_test_is_of_its_own_making(
     assert {line["where"] for line in lines} == {f"line {k}" for k in range(2, 42)}
     assert {line["before"] for line in lines} == {"a", "b"}
     assert any(line["before"] != line["given"] for line in lines)
+    capsys.readouterr()
+    run("suggest", "--data", table, *FAST, *options)
+    command = re.search(r"believe it: penex (compare .*)", capsys.readouterr().out)
+    assert command is not None
+    call = call_of(cli.COMMANDS, shlex.split(command[1]))
+    assert isinstance(call, functools.partial)
+    assert call.keywords["judged"].select == "best"
+    assert not [loss for loss in call.keywords["losses"] if "rho" in loss]
 
 
 def test_suggest_trains_nothing_that_suspects_has(
