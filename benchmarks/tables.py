@@ -1,13 +1,13 @@
 """Small tables, as a user's own data: those of scikit-learn, and files without a header."""
 
 import csv
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penex.lab.data import table
 from penex.lab.ground.errors import LabError
 from penex.lab.tasks import Task, own
 
@@ -53,22 +53,10 @@ def columns(path: Path) -> tuple[Array, Array]:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
     if not rows or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
         raise LabError(f"{path} is no table: rows of the same length, the class last.")
-    *inputs, classes = zip(*rows, strict=True)
-    return np.concatenate([_numbers(one) for one in inputs], axis=1), np.array(classes)
-
-
-def _numbers(column: Sequence[str]) -> Array:
-    """A column of numbers, or one for each word.
-
-    >>> _numbers(["1", "2.5"]).tolist(), _numbers(["b", "a"]).tolist()
-    ([[1.0], [2.5]], [[0.0, 1.0], [1.0, 0.0]])
-    """
-    try:
-        return np.array(column, dtype=np.float32)[:, None]
-    except ValueError:
-        words = np.array(sorted(set(column)))
-        found: Array = np.array(column)[:, None] == words
-        return found.astype(np.float32)
+    names = [str(k) for k in range(len(rows[0]) - 1)]
+    content = table.Table([*names, "class"], rows, list(range(1, len(rows) + 1)))
+    x = table.numbers(path, content, names, table.words_of(path, content, names))
+    return x.numpy(), np.array([row[-1] for row in rows])
 
 
 def _task(name: str, folder: Path, x: Array, y: Array) -> Task:

@@ -71,10 +71,11 @@ def test_a_size_of_a_last_layer_has_three_numbers(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_table_of_numbers_and_words(tmp_path: Path) -> None:
-    (path := tmp_path / "small.dat").write_text("@relation small\n1, red, b\n2.5, blue, a\n")
+    rows = "1, red, b\n2.5, blue, a\n" * 2
+    (path := tmp_path / "small.dat").write_text("@relation small\n" + rows)
     x, y = tables.columns(path)
-    assert x.tolist() == [[1, 0, 1], [2.5, 1, 0]]
-    assert y.tolist() == ["b", "a"]
+    assert x.tolist() == [[1, 0, 1], [2.5, 1, 0]] * 2
+    assert y.tolist() == ["b", "a"] * 2
     path.write_text("1,2,a\n1,b\n")
     with pytest.raises(LabError, match="is no table"):
         tables.columns(path)

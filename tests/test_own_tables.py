@@ -12,7 +12,8 @@ import pytest
 
 from penex.lab.data import Collection
 from penex.lab.data import table as tables
-from penex.lab.data.read import read
+from penex.lab.data.read import checksum, read
+from penex.lab.ground.errors import LabError
 
 from own_files import GOOD, refuses, run, table, write_times
 
@@ -205,7 +206,64 @@ def test_a_column_is_found_without_looking_through_all(tmp_path: Path) -> None:
     names = [f"c{k}" for k in range(50)]
     content = tables.Table(Once(names), [[str(k) for k in range(50)]] * 3, [2, 3, 4])
     chosen = names[::-1]
-    found = tables.numbers(Path("t.csv"), content, chosen)
+    found = tables.numbers(Path("t.csv"), content, chosen, {})
     assert found[0].tolist() == [float(k) for k in range(50)][::-1]
     assert tables._twice(iter(["a", "b", "a"])) == "a"
     assert tables._twice(iter(names)) is None
+
+
+def cars(path: Path, lines: int = 60) -> Path:
+    """Colour decides the class, weight nothing; a colour is missing now and then."""
+    rows = ["colour,weight,kind"]
+    for k in range(lines):
+        colour = ("red", "blue", "?")[k % 3]
+        rows.append(f"{colour},{k * 7 % 11},{'ab'[colour == 'red']}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_words_become_columns_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = cars(tmp_path / "cars.csv")
+    collection = read(path, label_column="kind")
+    assert collection.facts["words"] == {"colour": ["?", "blue", "red"]}
+    assert collection.train.inputs[:3].tolist() == [[0, 0, 1, 0], [0, 1, 0, 7], [1, 0, 0, 3]]
+    run("compare", "--data", path, "--label-column", "kind", "--losses", "ce", "--seeds", 1,
+        "--epochs", 20, "--out", tmp_path / "out")  # fmt: skip
+    (place,) = (tmp_path / "out").glob("cars/ce/*/seed-0")
+    assert json.loads((place / "done.json").read_text())["test"]["accuracy"] == 1.0
+    (tmp_path / "new.csv").write_text("weight,colour\n3,red\n3,blue\n")
+    capsys.readouterr()
+    run("predict", place, tmp_path / "new.csv")
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["class"] for row in rows] == ["b", "a"]
+
+
+def test_a_word_that_is_new_in_prediction_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = cars(tmp_path / "cars.csv")
+    run("train", "--data", path, "--label-column", "kind", "--loss", "ce", "--epochs", 1,
+        "--out", tmp_path / "out")  # fmt: skip
+    (place,) = (tmp_path / "out").glob("cars/ce/*/seed-0")
+    (tmp_path / "new.csv").write_text("weight,colour\n3,pink\n")
+    run("predict", place, tmp_path / "new.csv", code=2)
+    said = capsys.readouterr().err
+    assert "line 2, column 'colour': 'pink' is none of the 3 words" in said
+
+
+def test_other_words_are_other_data(tmp_path: Path) -> None:
+    first = read(cars(tmp_path / "cars.csv"), label_column="kind")
+    text = (tmp_path / "cars.csv").read_text().replace("blue", "cyan")
+    (tmp_path / "cars.csv").write_text(text)
+    other = read(tmp_path / "cars.csv", label_column="kind")
+    assert first.train.inputs.equal(other.train.inputs)
+    assert checksum(first) != checksum(other)
+
+
+def test_words_that_are_no_categories_are_refused(tmp_path: Path) -> None:
+    rows = "".join(f"name{k},{k % 2}\n" for k in range(20))
+    (tmp_path / "t.csv").write_text("a,label\n" + rows)
+    with pytest.raises(LabError, match="20 different words in 20 lines"):
+        read(tmp_path / "t.csv", label_column="label")

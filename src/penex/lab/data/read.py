@@ -210,8 +210,9 @@ def checksum(collection: Collection) -> str:
 
     Decoded images have theirs already (`facts["content"]`), from when they were decoded.
     """
-    content = collection.facts.get("content")
-    seen = collection.classes, content, collection.facts.get("columns")
+    facts = collection.facts
+    content = facts.get("content")
+    seen = collection.classes, content, facts.get("columns"), *filter(None, [facts.get("words")])
     digest = hashlib.sha256(repr(seen).encode())
     for name, part in collection.parts.items():
         digest.update(f"{name} {tuple(part.inputs.shape)} {part.inputs.dtype}".encode())

@@ -1,9 +1,9 @@
-"""A .csv file with numeric columns and a column of labels."""
+"""A .csv file with columns of numbers and words, and a column of labels."""
 
 import csv
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -89,31 +89,75 @@ def _delimiter(file: TextIO) -> str:
     return best
 
 
-def numbers(path: Path, table: Table, columns: list[str]) -> torch.Tensor:
-    """The values of some columns, (N, F) float64."""
+Words = Mapping[str, Sequence[str]]
+
+
+def words_of(path: Path, table: Table, columns: list[str]) -> dict[str, list[str]]:
+    """The columns that hold words, and the words in each; a few among numbers are a mistake."""
+    found = {}
     place_of = {name: place for place, name in enumerate(table.header)}
-    places = [place_of[name] for name in columns]
-    values = np.empty((len(table.rows), len(places)), dtype=np.float64)
-    for k, row in enumerate(table.rows):
-        for j, place in enumerate(places):
-            values[k, j] = _number(path, row[place].strip(), table.lines[k], columns[j])
-    return torch.from_numpy(values)
+    for name in columns:
+        values = [row[place_of[name]].strip() for row in table.rows]
+        there = [text for text in values if text.lower() not in _MISSING]
+        if 2 * sum(_parsed(text) is None for text in there) <= len(there):
+            continue
+        found[name] = sorted(set(values))
+        if len(found[name]) > len(values) / 2:
+            raise LabError(
+                f"{path}: the column {name!r} has {len(found[name])} different words in "
+                f"{len(values)} lines, so they are no categories. Encode the column as numbers or "
+                "drop it."
+            )
+    return found
 
 
-def _number(path: Path, text: str, line: int, column: str) -> float:
-    where = f"{path}, line {line}, column {column!r}"
+def numbers(path: Path, table: Table, columns: list[str], words: Words) -> torch.Tensor:
+    """The values of some columns, (N, F) float64, each word a column of 0 and 1.
+
+    Args:
+        path: of the table, for messages.
+        table: its content.
+        columns: which.
+        words: those that columns of words may hold.
+    """
+    blocks = []
+    place_of = {name: place for place, name in enumerate(table.header)}
+    for name in columns:
+        values = [row[place_of[name]].strip() for row in table.rows]
+        known = {word: k for k, word in enumerate(words.get(name, ()))}
+        block = np.zeros((len(values), len(known) or 1))
+        for k, (text, line) in enumerate(zip(values, table.lines, strict=True)):
+            where = f"{path}, line {line}, column {name!r}"
+            if not known:
+                block[k] = _number(where, text)
+            elif text in known:
+                block[k, known[text]] = 1
+            else:
+                raise LabError(f"{where}: {text!r} is none of the {len(known)} words there.")
+        blocks.append(block)
+    return torch.from_numpy(np.concatenate(blocks, axis=1))
+
+
+def _parsed(text: str) -> float | None:
+    """A number; None if a text is none. Python reads 1_000 and the digits of all scripts.
+
+    >>> _parsed("-1e3"), _parsed("1_000"), _parsed("red")
+    (-1000.0, None, None)
+    """
+    try:
+        return float(text) if "_" not in text and text.isascii() else None
+    except ValueError:
+        return None
+
+
+def _number(where: str, text: str) -> float:
     if text.lower() in _MISSING:
         raise LabError(
             f"{where}: the value is missing. Fill it in, or drop the line or the column."
         )
-    try:
-        if "_" in text or not text.isascii():  # Python reads 1_000 and the digits of all scripts
-            raise ValueError(text)
-        number = float(text)
-    except ValueError as error:
-        raise LabError(
-            f"{where}: {text!r} is no number. Encode the column as numbers or drop it."
-        ) from error
+    number = _parsed(text)
+    if number is None:
+        raise LabError(f"{where}: {text!r} is no number. Encode the column as numbers or drop it.")
     if not abs(number) <= _LARGEST:
         raise LabError(f"{where}: {text!r} is not finite in float32.")
     return number
@@ -130,11 +174,16 @@ def read(path: Path, label_column: str | None) -> Collection:
     values, said = labels_of(path, table, label_column)
     classes, indices = class_indices({"train": values}, path)
     names = tuple(f"line {line}" for line in table.lines)
-    train = Examples(numbers(path, table, features), indices["train"], names=names)
+    words = words_of(path, table, features)
+    train = Examples(numbers(path, table, features, words), indices["train"], names=names)
+    facts = {"source": "a .csv file", "columns": features, "label_column": label_column}
+    if words:
+        every = ", ".join(f"{name} ({len(words[name])})" for name in words)
+        notes.append(f"Each word of these columns becomes one of 0 and 1: {every}.")
     return Collection(
         narrowed({"train": train})["train"],
         classes=classes,
-        facts={"source": "a .csv file", "columns": features, "label_column": label_column},
+        facts={**facts, **({"words": words} if words else {})},
         notes=(*notes, *said),
     )
 

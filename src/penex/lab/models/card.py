@@ -42,8 +42,8 @@ def _check_preprocessing(given: dict[str, Any], shape: list[int]) -> None:
         short = given.get("short_side", side)
         if not _is_count(short) or not side <= short <= 2 * side:
             raise ValueError(f"a shorter side of {short!r} pixels is none for {side}")
-    if kind == "table" and (not _names(given["columns"]) or shape != [len(given["columns"])]):
-        raise ValueError("the columns are no list of names, one for each input")
+    if kind == "table":
+        _check_table(given["columns"], given.get("words", {}), shape)
     if kind == "texts":
         _check_texts(given, shape)
     for name, least in (("mean", -math.inf), ("std", 0.0)):
@@ -58,6 +58,20 @@ def _check_preprocessing(given: dict[str, Any], shape: list[int]) -> None:
         low, high = given["range"] if _is_pair(given["range"]) else (1, 0)
         if not -math.inf < float(low) <= float(high) < math.inf:
             raise ValueError("the range is no pair of numbers")
+
+
+def _check_table(columns: Any, words: Any, shape: list[int]) -> None:
+    if not _names(columns):
+        raise ValueError("the columns are no list of names")
+    if not isinstance(words, dict) or not set(words) <= set(columns):
+        raise ValueError("the words are not those of columns")
+    for name, known in words.items():
+        if not isinstance(known, list) or not known or not all(type(w) is str for w in known):
+            raise ValueError(f"the words of the column {name!r} are none")
+        if len(set(known)) < len(known):
+            raise ValueError(f"the column {name!r} has a word twice")
+    if shape != [sum(len(words.get(name, "x")) for name in columns)]:
+        raise ValueError(f"the columns are no inputs of shape {shape}")
 
 
 def _check_texts(given: dict[str, Any], shape: list[int]) -> None:

@@ -200,14 +200,14 @@ def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
 def _table(card: dict[str, Any], path: Path) -> Iterator[Item]:
     from penex.lab.data import table
 
-    columns = card["preprocessing"]["columns"]
+    columns, words = (card["preprocessing"].get(name, {}) for name in ("columns", "words"))
     try:
         content = table.read_table(path)
         known = set(content.header)
         missing = [name for name in columns if name not in known]
         if missing:
             raise LabError(f"the column {missing[0]!r} is missing")
-        values = table.numbers(path, content, columns)
+        values = table.numbers(path, content, columns, words)
     except (LabError, OSError) as error:
         yield Item(str(path), None, str(error))
     else:

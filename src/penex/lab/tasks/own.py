@@ -177,7 +177,8 @@ def _preprocessing(collection: Collection, text_column: str | None) -> dict[str,
         short = {"short_side": facts["short_side"]} if "short_side" in facts else {}
         return {"kind": "images", "image_size": facts["image_size"], **short}
     if "columns" in facts:
-        return {"kind": "table", "columns": facts["columns"]}
+        words = {"words": facts["words"]} if "words" in facts else {}
+        return {"kind": "table", "columns": facts["columns"], **words}
     shape = collection.train.inputs.shape
     images_like = len(shape) == 4 and shape[1] in (1, 3) and shape[2] == shape[3]
     if images_like and str(collection.train.inputs.dtype) == "torch.uint8":
