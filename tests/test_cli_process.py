@@ -10,6 +10,7 @@ import pytest
 
 import penex
 from command_line import ONE_THREAD, child, hiding, run
+from penex.lab.ground import health
 from penex.lab.ground.errors import writes
 from penex.lab.ground.processes import half_launched, launched
 
@@ -123,6 +124,10 @@ def test_doctor_names_what_there_is_and_what_is_missing(
     for word in ("torch ", "CUDA ", "--device auto takes", "safetensors"):
         assert word in text
     assert "matplotlib   missing    compare: figures: pip install '.[lab]'" in text
+
+
+def test_a_process_that_a_processor_stops_does_not_survive() -> None:
+    assert not health.survives("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
 
 
 # What the environment says.

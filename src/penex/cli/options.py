@@ -88,7 +88,8 @@ class Changes:
         accumulate: how many micro-batches to cut a batch into, to save memory.
         weight_decay: how strongly the parameters are drawn to 0.
         momentum: of sgd alone.
-        matmul_precision: of float32 products, as torch.set_float32_matmul_precision takes it.
+        matmul_precision: of float32 products on a GPU, as torch.set_float32_matmul_precision takes
+            it.
         autocast: train the model in bfloat16 where that is safe.
         dtype: of the parameters.
         augment: change images at random while they are trained on: flip, crop or flip,crop.

@@ -32,7 +32,7 @@ class Recipe:
         accumulate: into how many micro-batches a batch is cut, to save memory.
         weight_decay: added to the gradient for ``adam`` and ``sgd``, decoupled for ``adamw``.
         momentum: of ``sgd``.
-        matmul_precision: torch.set_float32_matmul_precision.
+        matmul_precision: torch.set_float32_matmul_precision; a CPU's products stay precise.
         autocast: True to train the model in bfloat16 where that is safe; it is judged in full.
         dtype: of the parameters.
         augment: what is done to images at random while they are trained on: ``flip``, ``crop``,

@@ -2,6 +2,9 @@
 
 import importlib.util
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import torch
 
@@ -40,6 +43,7 @@ def report() -> str:
         f"python       {here['python']} on {here['platform']}",
         f"torch        {here['torch']}",
         f"CPU          {here['device']}, {count(here['threads'], 'thread')} in use",
+        f"bfloat16     {_bfloat16()}",
         f"CUDA         {_cuda()}",
         f"MPS          {'yes' if torch.backends.mps.is_available() else 'no'}",
         f"--device auto takes {environment.device_of('auto')}",
@@ -56,6 +60,23 @@ def report() -> str:
             needed = "missing" if extra == "lab" else "not there"
             lines.append(f"{package:12} {needed:10} {purpose}: {how}")
     return "\n".join(lines)
+
+
+def _bfloat16() -> str:
+    cpu = Path("/proc/cpuinfo")
+    announced = cpu.is_file() and "amx_tile" in cpu.read_text()
+    if announced and not survives("a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"):
+        return (
+            "not on this CPU, which announces AMX and refuses it: --autocast True would end in an "
+            "illegal instruction, unless you export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
+        )
+    return "yes"
+
+
+def survives(code: str) -> bool:
+    """Whether a process of its own gets through some lines that need torch."""
+    command = [sys.executable, "-c", f"import torch; {code}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _locks() -> str:

@@ -100,12 +100,19 @@ def _enough_memory(run: Run) -> Iterator[None]:
 
 @contextmanager
 def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """The recipe's matmul precision and a random state of its own, for the time of a run."""
+    """The recipe's matmul precision and a random state of its own, for the time of a run.
+
+    On a CPU a product stays as precise as its dtype: which CPUs shorten it to bfloat16 differs, and
+    a result must not. (Some virtual machines announce AMX, which would do that, and then refuse it:
+    the process dies of an illegal instruction.)
+    """
     if device.type == "cpu":
         memory.keep()
     before = torch.get_float32_matmul_precision()
     with chance.sown(device):
-        torch.set_float32_matmul_precision(recipe.matmul_precision)
+        torch.set_float32_matmul_precision(
+            "highest" if device.type == "cpu" else recipe.matmul_precision
+        )
         try:
             yield
         finally:
