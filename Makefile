@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# pip compiles on one core; afterwards all of them do (files of Python 2 among the packages fail).
+PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+COMPILE := -$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib >/dev/null
 SETUP_INPUTS := pyproject.toml constraints.txt
 
 .PHONY: demo docs test test-all test-frameworks test-triton lint bench figures claims clean
@@ -13,8 +15,9 @@ demo: $(VENV)/.demo
 docs: $(VENV)/.docs
 	$(BIN)/python docs/theme/build.py
 
-# Two workers on two cores: a second thread in each would only be in the way.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+# Two workers on two cores: a second thread in each would only be in the way. Tests start hundreds of
+# processes: our modules are compiled once, whatever the environment says of that.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: lint
 	$(PYTEST) -m "not slow and not records"
@@ -68,14 +71,17 @@ $(VENV)/.venv:
 
 $(VENV)/.demo: $(VENV)/.venv $(SETUP_INPUTS)
 	$(PIP) --editable '.[lab]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.venv $(SETUP_INPUTS)
 	$(PIP) --editable '.[docs]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.venv $(SETUP_INPUTS)
 	$(PIP) --editable '.[dev]'
+	$(COMPILE)
 	touch $@
 
 # fastai and timm want torchvision, of which no build is for a torch without CUDA: it gets a folder
@@ -85,6 +91,7 @@ $(VENV)/.frameworks: $(VENV)/.dev constraints-frameworks.txt
 		cloudpickle fastdownload fastprogress fasttransform optax pandas requests
 	$(PIP) --constraint constraints-frameworks.txt --no-deps fastai timm
 	$(PIP) --constraint constraints-frameworks.txt --no-deps --upgrade --target $(VENV)/vision torchvision
+	$(COMPILE)
 	touch $@
 
 clean:

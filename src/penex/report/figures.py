@@ -57,6 +57,8 @@ def drawn(
     written = []
     with _style():
         figure = draw()
+        figure.draw_without_rendering()  # once: each form would find the same places again
+        figure.set_layout_engine("none")
         for kind in kinds:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, **_OPTIONS[kind])
@@ -73,7 +75,14 @@ def _style() -> Any:
     import matplotlib.style
     import scienceplots  # noqa: F401  (it registers the styles)
 
-    changes = {"svg.hashsalt": "penex", "font.size": 8, "axes.titlesize": 9, "legend.fontsize": 8}
+    changes = {
+        "svg.hashsalt": "penex",
+        "savefig.bbox": None,  # the style's looks for the edges, which the layout has found
+        "axes.formatter.use_mathtext": False,  # a number is text; parsing formulas takes longest
+        "font.size": 8,
+        "axes.titlesize": 9,
+        "legend.fontsize": 8,
+    }
     return matplotlib.style.context(["science", "no-latex", changes])
 
 
