@@ -382,7 +382,7 @@ def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    """SIGINT comes when something was said. (SIGTERM, the same handler's, in test_streams.)"""
+    """The signal comes when something was said; SIGTERM has the same handler."""
     command = [sys.executable, "-m", "penex", "compare", "--losses", "ce", "penex", "--seeds", "1"]
     command += ["--epochs", "100", "--train-size", "100", "--pack", "off", "--out", str(tmp_path)]
     process = subprocess.Popen(

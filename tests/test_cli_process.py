@@ -1,7 +1,9 @@
 """The command as a process: what is installed, what the environment says, how it ends early."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from command_line import ONE_THREAD, child, hiding, run
 from penex.lab.ground import health
 from penex.lab.ground.errors import writes
 from penex.lab.ground.processes import half_launched, launched
+from penex.lab.ground.stop import stoppable
 
 ROOT = Path(__file__).parents[1]
 LITTLE = ["--losses", "ce", "--seeds", "1", "--epochs", "1", "--train-size", "20"]
@@ -225,6 +228,16 @@ def test_a_full_disk_under_the_progress_ends_no_work(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full)
     assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_is_asked_for_once_and_done_the_second_time(number: signal.Signals) -> None:
+    with stoppable() as stop:
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
 
 
 def test_a_signal_may_come_while_something_is_written(tmp_path: Path) -> None:
