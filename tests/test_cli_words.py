@@ -93,6 +93,14 @@ def test_a_wrong_command_option_or_value_is_one_sentence(
     assert len(text) < 250
 
 
+@pytest.mark.parametrize("words", [["--calibrate"], ["--calibrate", "True"], ["--calibrate=True"]])
+def test_an_option_of_true_or_false_may_stand_alone(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("report", tmp_path / "nowhere", *words, "--select", "best", code=2)
+    assert "nowhere" in sentence(capsys)
+
+
 URL = "postgresql://me:hunter2{}tiger@127.0.0.1:1/studies"
 
 

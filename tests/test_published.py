@@ -113,11 +113,11 @@ def test_which_loss_when() -> None:
             assert cell == f"{mean(row, 'accuracy'):.3f} / {mean(row, 'cross_entropy'):.3f}"
 
 
-def _of_size(view: View = View()) -> results.Results:
+def _of_size(view: View | None = None) -> results.Results:
     """CIFAR-10 with several numbers of training images."""
     (sweep,) = plan.sweeps()["size"]
     listing = listing_of(plan.plan_sweep(sweep, 5), RESULTS, "")
-    return results.load(RESULTS / "cifar10", listing, view=view)
+    return results.load(RESULTS / "cifar10", listing, view=view or View())
 
 
 def test_few_training_images() -> None:

@@ -66,4 +66,4 @@ def test_a_process_alone_has_nothing_to_share(
         cli.main(["train", "--loss", "ce", "--shard", "True", "--out", str(tmp_path)])
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "--shard True cuts a network over several processes" in line
+    assert "--shard cuts a network over several processes" in line

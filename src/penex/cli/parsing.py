@@ -47,7 +47,7 @@ def call_of(commands: dict[str, Command], words: Sequence[str]) -> Callable[[], 
             call, left = tyro.cli(
                 _later(commands[name]),
                 prog=f"penex {name}",
-                args=list(words[1:]),
+                args=_spelled_out(words[1:], commands[name]),
                 return_unknown_args=True,
                 config=_CONFIG,
                 registry=_REGISTRY,
@@ -171,18 +171,31 @@ def _no_option(name: str, known: Sequence[str]) -> LabError:
 
 def _options(command: Command) -> list[str]:
     """The names of a command's options."""
-    found = ["--help"]
+    return ["--help", *_kinds_of(command)]
+
+
+def _spelled_out(words: Sequence[str], command: Command) -> list[str]:
+    """The words, with True after an option of True or False that stands without either.
+
+    Such an option may be left out, given bare, or given its value: it has a default of its own.
+    """
+    maybes = {name for name, kind in _kinds_of(command).items() if kind == bool | None}
+    found = []
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        found += [word, "True"] if word in maybes and following.startswith("-") else [word]
+    return found
+
+
+def _kinds_of(command: Command) -> dict[str, Any]:
+    """What each option of a command takes, as Python has it."""
+    found: dict[str, Any] = {}
     hints = get_type_hints(command)
-    for name in inspect.signature(command).parameters:
-        hint = hints[name]
-        inner = [field.name for field in dataclasses.fields(hint)] if _nested(hint) else [name]
-        found += [f"--{word.replace('_', '-')}" for word in inner]
-    positional = {
-        f"--{name}"
-        for name, parameter in inspect.signature(command).parameters.items()
-        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
-    }
-    return [name for name in found if name not in positional]
+    for name, parameter in inspect.signature(command).parameters.items():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            continue
+        inner = get_type_hints(hints[name]) if _nested(hints[name]) else {name: hints[name]}
+        found |= {f"--{word.replace('_', '-')}": kind for word, kind in inner.items()}
+    return found
 
 
 def _nested(hint: Any) -> bool:

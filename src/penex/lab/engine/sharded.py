@@ -38,7 +38,7 @@ class Sharded(Learner):
     def _lay_out(self) -> nn.Module:
         if ranks.world() == 1:
             raise LabError(
-                "--shard True cuts a network over several processes, and this one is alone: "
+                "--shard cuts a network over several processes, and this one is alone: "
                 "torchrun --nproc-per-node 8 -m penex starts eight."
             )
         self._mesh = init_device_mesh(self.device.type, (ranks.world(),))

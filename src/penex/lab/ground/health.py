@@ -67,7 +67,7 @@ def _bfloat16() -> str:
     announced = cpu.is_file() and "amx_tile" in cpu.read_text()
     if announced and not survives("a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"):
         return (
-            "not on this CPU, which announces AMX and refuses it: --autocast True would end in an "
+            "not on this CPU, which announces AMX and refuses it: --autocast would end in an "
             "illegal instruction, unless you export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
         )
     return "yes"

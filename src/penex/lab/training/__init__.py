@@ -92,9 +92,9 @@ def _enough_memory(run: Run) -> Iterator[None]:
         raise LabError(
             f"Memory is short for {run.task.name} with micro-batches of "
             f"{-(-recipe.batch_size // recipe.accumulate)} examples. --accumulate, now "
-            f"{recipe.accumulate}, makes them smaller; --recompute True saves memory in a vit, and "
-            "the run goes on where it was; so it does with --shard True on several processes. "
-            "--autocast True or a smaller --model need less too."
+            f"{recipe.accumulate}, makes them smaller; --recompute saves memory in a vit, and "
+            "the run goes on where it was; so it does with --shard on several processes. "
+            "--autocast or a smaller --model need less too."
         ) from error
 
 
