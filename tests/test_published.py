@@ -130,9 +130,7 @@ def test_few_training_images() -> None:
             assert cells[column].replace("*", "") == " / ".join(f"{one:.3f}" for one in three)
         *others, floor = rows
         for metric in ("cross_entropy", "ece"):
-            better = [
-                paired_difference(floor.values(metric), row.values(metric)) for row in others
-            ]
+            better = [paired_difference(floor.values(metric), row.values(metric)) for row in others]
             clear = all(lead.high < 0 for lead in better)
             assert clear == ((size, metric) != (40_000, "ece")), (size, metric)
     early = _of_size(View("best", True))
