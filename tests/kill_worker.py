@@ -29,7 +29,7 @@ COMMANDS = {
         "--train-size", "97", "--epochs", "10", "--save-seconds", "0",
     ],
     "tune": [
-        "tune", "--loss", "penex", "focal", "--trials", "25", "--batch", "5", "--train-size", "40",
+        "tune", "--loss", "penex", "focal", "--trials", "15", "--batch", "5", "--train-size", "40",
         "--epochs", "3", "--save-seconds", "0",
     ],
     "texts": [

@@ -384,7 +384,7 @@ def test_an_earlier_comparisons_picture_does_not_stay(tmp_path: Path) -> None:
 def test_a_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     """The signal comes when something was said; SIGTERM has the same handler."""
     command = [sys.executable, "-m", "penex", "compare", "--losses", "ce", "penex", "--seeds", "1"]
-    command += ["--epochs", "100", "--train-size", "100", "--pack", "off", "--out", str(tmp_path)]
+    command += ["--epochs", "60", "--train-size", "60", "--pack", "off", "--out", str(tmp_path)]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ONE_THREAD
     )

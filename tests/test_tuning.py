@@ -177,14 +177,14 @@ def test_a_trial_that_was_only_half_suggested_is_completed(tmp_path: Path, kept:
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 def test_a_killed_study_completes_with_the_same_trials(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(WORKER), str(tmp_path), "6", "0", "tune"],
+        [sys.executable, str(WORKER), str(tmp_path), "4", "0", "tune"],
         capture_output=True,
         text=True,
         timeout=900,
     )
     assert done.returncode == 0, done.stderr
     hit, count = (int(word) for word in done.stdout.split())
-    assert hit == 6
+    assert hit == 4
     prints = []
     for folder in ("whole", *(str(k) for k in range(count))):
         storage = open_storage(None, tmp_path / folder / "digits").optuna
@@ -193,7 +193,7 @@ def test_a_killed_study_completes_with_the_same_trials(tmp_path: Path) -> None:
             for loss in ("penex", "focal")
         ]
         for study in loaded:
-            assert [t.number for t in study.trials] == list(range(25))
+            assert [t.number for t in study.trials] == list(range(15))
             assert all(t.state.is_finished() for t in study.trials)
         prints.append([fingerprint(study) for study in loaded])
     assert prints == [prints[0]] * len(prints)

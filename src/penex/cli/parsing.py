@@ -181,7 +181,7 @@ def _spelled_out(words: Sequence[str], command: Command) -> list[str]:
     """
     maybes = {name for name, kind in _kinds_of(command).items() if kind == bool | None}
     found = []
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
+    for word, following in zip(words, [*words, "--"][1:], strict=True):
         found += [word, "True"] if word in maybes and following.startswith("-") else [word]
     return found
 

@@ -55,10 +55,10 @@ def drawn(
 ) -> list[Path]:
     """Draw a figure in our style and write it in some forms, of png, svg and pdf; the files."""
     written = []
-    with _style():
+    with style():
         figure = draw()
         figure.draw_without_rendering()  # once: each form would find the same places again
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)
         for kind in kinds:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, **_OPTIONS[kind])
@@ -68,7 +68,8 @@ def drawn(
     return written
 
 
-def _style() -> Any:
+def style() -> Any:
+    """The paper's look, for the time of a drawing."""
     import matplotlib as mpl
 
     mpl.use("Agg")
