@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[1]
         ("many_tables --data nowhere", "a folder of .dat or .csv files; got nowhere"),
         pytest.param("loss --dtype int3", "invalid choice: 'int3'", marks=pytest.mark.slow),
         pytest.param("training --packs 0", "must be at least 1", marks=pytest.mark.slow),
+        pytest.param(
+            "launches",
+            "torch sees none here",
+            marks=[pytest.mark.slow, pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")],
+        ),
     ],
 )
 def test_one_sentence_and_exit_code_2(words: str, sentence: str) -> None:

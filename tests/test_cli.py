@@ -122,6 +122,7 @@ def test_predictions_give_the_metrics(compared: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rendered
 def test_training_sizes_make_their_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -724,3 +724,11 @@ print("compiled")
 
 def test_it_compiles_for_ampere_and_hopper_without_a_gpu() -> None:
     check_compiles(COMPILE)
+
+
+def test_every_piece_of_a_launch_that_is_timed_runs() -> None:
+    from benchmarks import launches
+
+    logits, target = torch.randn(8, 10, device=DEVICE), torch.arange(8, device=DEVICE)
+    for call in launches.pieces(logits, target).values():
+        call()
