@@ -238,6 +238,12 @@ def test_words_become_columns_of_their_own(
     run("predict", place, tmp_path / "new.csv")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["class"] for row in rows] == ["b", "a"]
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    run("export", place, "--onnx", tmp_path / "cars.onnx")
+    facts = {fact.key: fact.value for fact in onnx.load(tmp_path / "cars.onnx").metadata_props}
+    names = ["colour=?", "colour=blue", "colour=red", "weight"]
+    assert json.loads(facts["columns"]) == names
 
 
 def test_a_word_that_is_new_in_prediction_is_said(

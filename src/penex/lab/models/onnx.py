@@ -42,7 +42,8 @@ def write(model: Exported, path: Path) -> None:
     """Write a model from raw inputs (N, ...) to the probabilities of its classes.
 
     Inputs have the type of the training data and no other, so that images from 0 to 1, which are no
-    uint8, are refused by whoever runs the graph; `inputs` in its metadata says which.
+    uint8, are refused by whoever runs the graph; `inputs` in its metadata says which, and `columns`
+    what each input of a table is.
     """
     check(path)
     made = model.card["preprocessing"]
@@ -59,6 +60,8 @@ def write(model: Exported, path: Path) -> None:
         "temperature": repr(model.temperature),
         "inputs": inputs,
     }
+    if names := raw.names_of(made):
+        facts["columns"] = json.dumps(names)
     try:
         proto = export.onnx_graph(_Unchecked(model.cpu().eval()).eval(), example, facts)
     except RuntimeError as error:

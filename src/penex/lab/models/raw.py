@@ -64,6 +64,20 @@ def check(inputs: Tensor, card: dict[str, Any], scale: float | None = None) -> T
     return inputs
 
 
+def names_of(preprocessing: dict[str, Any]) -> list[str]:
+    """What each input of a table is: a column, or a word of one.
+
+    >>> names_of({"columns": ["colour", "weight"], "words": {"colour": ["blue", "red"]}})
+    ['colour=blue', 'colour=red', 'weight']
+    """
+    words = preprocessing.get("words", {})
+    parts = (
+        [f"{column}={word}" for word in words[column]] if column in words else [column]
+        for column in preprocessing.get("columns", [])
+    )
+    return [name for part in parts for name in part]
+
+
 def range_of(made: dict[str, Any]) -> tuple[float, float] | None:
     """Between which numbers raw inputs lie, by the preprocessing; None for older float models.
 
