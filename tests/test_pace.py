@@ -110,6 +110,20 @@ def test_a_very_long_one_is_said_after_its_first_epoch() -> None:
     assert "4 h 59 min" in pace.epoch(runs[0], 1)
 
 
+def test_a_slow_start_is_not_taken_for_the_pace() -> None:
+    """Compilers are at work before a GPU's first epoch: 40 s, and then half a second an epoch."""
+    clock, runs = Clock(), planned(20, epochs=200)
+    pace = Pace(runs, clock)
+    for run in runs:
+        pace.begin(run, 0)
+    clock.now += 40
+    for epoch in (1, 2, 3):
+        clock.now += 0.5
+        for run in runs:
+            assert not pace.epoch(run, epoch)
+    assert pace.seconds == pytest.approx(197 * 0.5)
+
+
 def test_nobody_knows_what_is_not_planned() -> None:
     run = planned(1, epochs=3)[0]
     pace = Pace([])

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from penex.lab.ground.sentences import duration
 from penex.lab.tasks.runs import Run
 
-_LONG = 600.0  # seconds: what takes longer is said at the start,
-_AGES = 6000.0  # and this after the first epoch
+_LONG = 600.0  # seconds: what takes longer is said at the start
+_SLOW = 60.0  # seconds: an epoch that takes as long is no slow start, and is judged at once
 
 
 class Pace:
     """How long a set of runs still takes, by what was done so far.
 
     The work of a run is its epochs times its training examples. The runs of a pack go side by side,
-    so the epoch of one is that of all who are one behind; other packs may train elsewhere.
+    so the epoch of one is that of all who are one behind; other packs may train elsewhere. What comes
+    before the first epoch's end has a start in it, compilers at work on a GPU: the pace is that of
+    what comes after, as soon as something does.
 
     Args:
         planned: all runs, those that are done already too; none if that is not known.
@@ -29,6 +31,7 @@ class Pace:
         self._begun: dict[int, tuple[Run, int]] = {}  # the epochs each had behind it when it began
         self._reached: dict[int, int] = {}  # and has now, by its last word
         self._latest = 0  # the epoch that was told last
+        self._started: tuple[float, int] | None = None  # when, and the work that was done by then
         self._judged = False
 
     def begin(self, run: Run, epochs: int) -> None:
@@ -39,9 +42,13 @@ class Pace:
     def epoch(self, run: Run, epoch: int) -> str:
         """A run finished an epoch; a sentence, once and early, if all of it takes long."""
         self._reached[id(run)] = self._latest = epoch
+        starts = self._started is None
+        if starts:
+            self._started = self._clock(), self._did + self._doing
         seconds = self.seconds
-        # The first epoch is slower than those that follow: it counts if it is a long one alone.
-        if self._judged or seconds is None or (epoch < 2 < run.recipe.epochs and seconds < _AGES):
+        if self._judged or seconds is None:
+            return ""
+        if (starts or epoch < 2) and run.recipe.epochs > 2 and self._took() < _SLOW:
             return ""
         self._judged = True
         if seconds < _LONG:
@@ -76,7 +83,14 @@ class Pace:
             return None
         before = sum(work(run, epochs) for run, epochs in self._begun.values())
         left = self._left - before - doing
-        return (self._clock() - self._began) / did * max(left, 0)
+        when, then = self._started or (self._began, 0)
+        if self._clock() <= when or did <= then:
+            when, then = self._began, 0
+        return (self._clock() - when) / (did - then) * max(left, 0)
+
+    def _took(self) -> float:
+        """The seconds since the first run began."""
+        return 0.0 if self._began is None else self._clock() - self._began
 
     def words(self) -> str:
         """How long it still takes, in words; empty if nobody can know."""
