@@ -14,9 +14,9 @@ class Pace:
     """How long a set of runs still takes, by what was done so far.
 
     The work of a run is its epochs times its training examples. The runs of a pack go side by side,
-    so the epoch of one is that of all who are one behind; other packs may train elsewhere. What comes
-    before the first epoch's end has a start in it, compilers at work on a GPU: the pace is that of
-    what comes after, as soon as something does.
+    so the epoch of one is that of all who are one behind; other packs may train elsewhere. Before
+    the first epoch's end comes a start, on a GPU compilers at work: the pace is that of what comes
+    after it, as soon as something does.
 
     Args:
         planned: all runs, those that are done already too; none if that is not known.
