@@ -2,6 +2,7 @@
 
     python -m benchmarks.linear --quick --write linear.json     # 8192 positions, several chunks
     python -m benchmarks.linear --write linear.json             # 2048, 8192 and 32768 positions
+    python -m benchmarks.linear --memory --sizes 1024x768x50257   # memory alone, on any device
     python -m benchmarks.linear --read linear.json --plot memory.png
 
 A size is POSITIONSxFEATURESxCLASSES. Forward and backward, gradients of hidden states and weights;
@@ -167,6 +168,8 @@ def _gradients(h: Tensor, w: Tensor) -> list[Tensor]:
 
 def peak(call: Callable[[], object], device: torch.device) -> float | None:
     """Bytes that a call needs beside what is there, at most; None where nobody counts them."""
+    if device.type == "cpu":
+        return _counted(call)
     if device.type != "cuda":
         return None
     torch.cuda.empty_cache()
@@ -176,11 +179,26 @@ def peak(call: Callable[[], object], device: torch.device) -> float | None:
     return torch.cuda.max_memory_allocated(device) - before
 
 
+def _counted(call: Callable[[], object]) -> float:
+    """The most bytes that a call's tensors had at once, by each one's coming and going."""
+    cpu = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[cpu], profile_memory=True) as watched:
+        call()
+    now = most = 0
+    assert watched.profiler is not None
+    assert watched.profiler.kineto_results is not None
+    for event in watched.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most
+
+
 def measure(
     size: Sized, contestants: dict[str, Contestant], device: torch.device, dtype: torch.dtype,
-    seconds: float, tell: Callable[[str], None],
+    seconds: float | None, tell: Callable[[str], None],
 ) -> list[Record]:  # fmt: skip
-    """The rows of one size."""
+    """The rows of one size; without times if no seconds are given for them."""
     h, w, y = drawn(size, device, dtype)
     calls: dict[str, Callable[[], object]] = {}
     rows: list[Record] = []
@@ -197,7 +215,9 @@ def measure(
             continue
         calls[name] = call
         rows.append({"size": size, "name": name, "peak": extra})
-    h.grad = w.grad = None
+        h.grad = w.grad = None
+    if seconds is None:
+        return rows
     calls[FLOOR] = products(h, w)
     rows.append({"size": size, "name": FLOOR})
     times = timings.take_turns(calls, seconds, device)
@@ -260,6 +280,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=[])
     parser.add_argument("--quick", action="store_true", help="8192 positions alone")
     parser.add_argument("--seconds", type=float, default=0.4, help="for each loss and size")
+    parser.add_argument("--memory", action="store_true", help="no times, errors and kernels")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--read", type=Path, help="a record to draw, instead of measuring")
@@ -295,11 +316,12 @@ def _measured(options: argparse.Namespace) -> Record:
     tell(f"{facts['device']}, torch {facts['torch']}, {facts['dtype']}")
     tell(f"a product is added to float32 in one call: {facts['adds_wide']}")
     record: Record = {"format": 1, "environment": facts, "rows": [], "kernels": {}}
-    record["errors"] = errors(contestants(True), device, dtype)
+    record["errors"] = {} if options.memory else errors(contestants(True), device, dtype)
+    seconds = None if options.memory else options.seconds
     for size in sizes:
         tell(named(size))
-        every = bool(options.sizes) or size[0] == QUICK
-        record["rows"] += measure(size, contestants(every), device, dtype, options.seconds, tell)
+        every = not options.memory and (bool(options.sizes) or size[0] == QUICK)
+        record["rows"] += measure(size, contestants(every), device, dtype, seconds, tell)
         if every:
             seen = profile(size, contestants(False)[OURS], device, dtype)
             record["kernels"][named(size)] = seen

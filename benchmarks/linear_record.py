@@ -56,7 +56,7 @@ def plot(record: Record, path: Path) -> None:
 
     rows = [row for row in record["rows"] if row.get("peak")]
     if not rows:
-        raise LabError("The record has no memory to draw: it is measured on a GPU only.")
+        raise LabError("The record has no memory to draw.")
     layers = list(dict.fromkeys(tuple(row["size"][1:]) for row in rows))
     picture, axes = pyplot.subplots(
         1, len(layers), figsize=(4 * len(layers), 3.6), squeeze=False, layout="constrained"
