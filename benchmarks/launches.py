@@ -70,7 +70,7 @@ def pieces(logits: Tensor, target: Tensor) -> dict[str, Callable[[], object]]:
 
     return {
         bench.BASE: backward(lambda: cross_entropy(leaf, target)),
-        _NOTHING: backward(lambda: _Nothing.apply(leaf)),
+        _NOTHING: backward(lambda: _Nothing.apply(leaf)),  # type: ignore[no-untyped-call]
         _LAUNCHES: lambda: launches(logits, target),
         _WHOLE: backward(lambda: ours(leaf, target)),
     }

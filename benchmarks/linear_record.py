@@ -7,6 +7,7 @@ from typing import Any
 from penex.lab.ground.errors import LabError
 
 FLOOR, OURS = "three products", "linear PENEX"
+_TICKS = [base * 10.0**power for power in range(-3, 3) for base in (1, 2, 5)]
 
 Record = dict[str, Any]
 
@@ -63,18 +64,27 @@ def plot(record: Record, path: Path) -> None:
     )
     names = [name for name in dict.fromkeys(row["name"] for row in rows) if f"{OURS}," not in name]
     for axis, layer in zip(axes[0], layers, strict=True):
+        own = [r for r in rows if tuple(r["size"][1:]) == layer]
         for name in names:
-            mine = [r for r in rows if tuple(r["size"][1:]) == layer and r["name"] == name]
+            mine = [r for r in own if r["name"] == name]
             axis.plot(
                 [r["size"][0] for r in mine], [r["peak"] / 2**30 for r in mine],
                 marker="o", label=name, linewidth=2.5 if name == OURS else 1.2,
+                linestyle="--" if name.startswith("torch") else "-",  # they may lie on each other
             )  # fmt: skip
         axis.set(
             title=f"{layer[0]} features, {layer[1]:,} classes", xlabel="positions",
             xscale="log", yscale="log",
         )  # fmt: skip
+        counts = sorted({r["size"][0] for r in own})
+        axis.set_xticks(counts, [f"{count:,}" for count in counts])
+        low, high = axis.get_ylim()
+        ticks = [tick for tick in _TICKS if low <= tick <= high]
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.minorticks_off()
     axes[0][0].set_ylabel("extra memory, GiB")
-    axes[0][-1].legend(fontsize=7)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     picture.savefig(path, dpi=150)
     pyplot.close(picture)
 
