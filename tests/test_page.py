@@ -209,8 +209,9 @@ CUT = """() => [...document.querySelectorAll(".scroll")]
 
 
 @browser_test
-@pytest.mark.parametrize("width", [390, 820, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "light"), (390, "dark"), (820, "light"), (1280, "dark")]
+)
 def test_it_fits_and_is_accessible(browser: Any, compared: Path, width: int, scheme: str) -> None:
     """No horizontal scroll, no half-empty row, no column that is cut in silence, at any width."""
     size = {"width": width, "height": 844}

@@ -190,8 +190,15 @@ def browser() -> Iterator[Any]:
 @pytest.mark.slow
 @builds
 @browser_test
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["index", "losses/penex", "reference/registry"])
+@pytest.mark.parametrize(
+    ("page", "scheme"),
+    [
+        ("index", "light"),
+        ("index", "dark"),
+        ("losses/penex", "dark"),
+        ("reference/registry", "light"),
+    ],
+)
 def test_a_page_is_for_everybody(page: str, scheme: str, site: Path, browser: Any) -> None:
     """Opened from the disk: nothing cut on a phone, a silent console, no serious finding of axe."""
     from axe_playwright_python.sync_playwright import Axe
