@@ -2,9 +2,10 @@
 
     python -m benchmarks.launches [--sizes 64x10 4096x1000] [--write results/launches-h200.json]
 
-An eager PENEX is a function in Python: autograd's own thread calls its backward pass, and three
-kernels are launched. Each row adds one of these to torch's cross-entropy's place, so that their
-differences say what a faster launch could save, and what no function in Python can.
+An eager PENEX is a function in Python, whose backward pass autograd's own thread calls, and three
+kernels. So both are timed by themselves beside it and torch's cross-entropy: a function in Python
+that computes nothing, and the kernels as nobody's loss. What a faster launch could save is in the
+second; the first is what any function in Python pays.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from penex.lab.ground.errors import LabError
 from penex.loss import PENEX
 
 SIZES = ("64x10", "512x1000", "4096x1000")
-WAYS = ("forward+backward", "forward+backward, one thread")  # of `penex bench`
+WAYS = bench.PASSES[1:3]  # with autograd's own thread, and without
 _NOTHING, _LAUNCHES, _WHOLE = "a function that computes nothing", "three launches", "PENEX"
 
 

@@ -133,6 +133,15 @@ def test_a_process_that_a_processor_stops_does_not_survive() -> None:
     assert not health.survives("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
 
 
+def test_a_processor_that_refuses_bfloat16_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "refuses_bfloat16", lambda: True)
+    run("train", "--loss", "ce", "--autocast", "--epochs", 1, "--out", tmp_path, code=2)
+    assert "ONEDNN_MAX_CPU_ISA" in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.glob("**/done.json"))
+
+
 # What the environment says.
 
 

@@ -97,8 +97,11 @@ def test_a_wrong_command_option_or_value_is_one_sentence(
 def test_an_option_of_true_or_false_may_stand_alone(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("report", tmp_path / "nowhere", *words, "--select", "best", code=2)
-    assert "nowhere" in sentence(capsys)
+    """Before another option, at the end, and before a place."""
+    place = tmp_path / "nowhere"
+    for line in ([place, *words, "--select", "best"], [place, *words], [*words, place]):
+        run("report", *line, code=2)
+        assert "nowhere" in sentence(capsys)
 
 
 URL = "postgresql://me:hunter2{}tiger@127.0.0.1:1/studies"

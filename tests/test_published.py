@@ -141,6 +141,19 @@ def test_few_training_images() -> None:
             assert mean(floor, "cross_entropy") < mean(row, "cross_entropy")
 
 
+def test_the_memory_of_a_last_layer() -> None:
+    """docs/large-vocabularies.md: from the fewest to the most positions."""
+    record = json.loads((RESULTS / "linear-cpu.json").read_text())
+    text = " ".join((ROOT / "docs" / "large-vocabularies.md").read_text().split())
+    said = {"linear PENEX": ("goes from {} at 768", "and from {} at 256"),
+            "cross-entropy on logits": ("logits from {}", "and from {}:")}  # fmt: skip
+    for name, sentences in said.items():
+        for layer, sentence in zip(([768, 50257], [256, 128256]), sentences, strict=True):
+            rows = [r for r in record["rows"] if r["name"] == name and r["size"][1:] == layer]
+            ends = f"{rows[0]['peak'] / 2**30:.3f} to {rows[-1]['peak'] / 2**30:.3f}"
+            assert any(sentence.format(ends + unit) in text for unit in ("", " GiB")), (name, ends)
+
+
 def test_without_the_penalty() -> None:
     """docs/results.md: the ablations' table."""
     (sweep,) = plan.sweeps()["ablations"]

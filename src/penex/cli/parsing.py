@@ -20,6 +20,7 @@ Command = Callable[..., Any]
 _REGISTRY = ConstructorRegistry()
 _CONFIG = (tyro.conf.OmitArgPrefixes,)
 _KINDS: dict[type, str] = {int: "a whole number", float: "a number"}
+_ANSWERS = ("true", "false", "yes", "no", "on", "off", "0", "1")  # all but two are refused
 _WORDS: dict[type, str] = {int: "N", float: "NUMBER", str: "NAME"}
 
 
@@ -181,8 +182,9 @@ def _spelled_out(words: Sequence[str], command: Command) -> list[str]:
     """
     maybes = {name for name, kind in _kinds_of(command).items() if kind == bool | None}
     found = []
-    for word, following in zip(words, [*words, "--"][1:], strict=True):
-        found += [word, "True"] if word in maybes and following.startswith("-") else [word]
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        bare = word in maybes and following.lower() not in _ANSWERS
+        found += [word, "True"] if bare else [word]
     return found
 
 

@@ -126,14 +126,13 @@ def numbers(path: Path, table: Table, columns: list[str], words: Words) -> torch
         values = [row[place_of[name]].strip() for row in table.rows]
         known = {word: k for k, word in enumerate(words.get(name, ()))}
         block = np.zeros((len(values), len(known) or 1))
-        for k, (text, line) in enumerate(zip(values, table.lines, strict=True)):
-            where = f"{path}, line {line}, column {name!r}"
-            if not known:
-                block[k] = _number(where, text)
-            elif text in known:
-                block[k, known[text]] = 1
-            else:
-                raise LabError(f"{where}: {text!r} is none of the {len(known)} words there.")
+        for k, text in enumerate(values):
+            place = known.get(text) if known else 0
+            number = 1.0 if known else _parsed(text)
+            if place is None or number is None or not abs(number) <= _LARGEST:
+                where = f"{path}, line {table.lines[k]}, column {name!r}"
+                raise LabError(f"{where}: {_what_is_wrong(text, len(known))}")
+            block[k, place] = number
         blocks.append(block)
     return torch.from_numpy(np.concatenate(blocks, axis=1))
 
@@ -150,17 +149,15 @@ def _parsed(text: str) -> float | None:
         return None
 
 
-def _number(where: str, text: str) -> float:
+def _what_is_wrong(text: str, words: int) -> str:
+    """Why a value is no number, or none of a column's words if it has some."""
+    if words:
+        return f"{text!r} is none of the {words} words there."
     if text.lower() in _MISSING:
-        raise LabError(
-            f"{where}: the value is missing. Fill it in, or drop the line or the column."
-        )
-    number = _parsed(text)
-    if number is None:
-        raise LabError(f"{where}: {text!r} is no number. Encode the column as numbers or drop it.")
-    if not abs(number) <= _LARGEST:
-        raise LabError(f"{where}: {text!r} is not finite in float32.")
-    return number
+        return "the value is missing. Fill it in, or drop the line or the column."
+    if _parsed(text) is None:
+        return f"{text!r} is no number. Encode the column as numbers or drop it."
+    return f"{text!r} is not finite in float32."
 
 
 def read(path: Path, label_column: str | None) -> Collection:

@@ -1,5 +1,6 @@
 """What is installed, what is not, and what that means for which command."""
 
+import functools
 import importlib.util
 import shutil
 import subprocess
@@ -11,6 +12,11 @@ import torch
 from penex.installing import install
 from penex.lab.ground import environment
 from penex.lab.ground.sentences import count
+
+NO_BFLOAT16 = (
+    "it announces AMX and refuses it, so that a product in bfloat16 would kill the process. "
+    "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 helps."
+)
 
 # (package, what for, extra)
 _PARTS = (
@@ -63,14 +69,15 @@ def report() -> str:
 
 
 def _bfloat16() -> str:
+    return f"not on this CPU: {NO_BFLOAT16}" if refuses_bfloat16() else "yes"
+
+
+@functools.cache
+def refuses_bfloat16() -> bool:
+    """Whether a product in bfloat16 would kill a process here: asked of another one, once."""
     cpu = Path("/proc/cpuinfo")
     announced = cpu.is_file() and "amx_tile" in cpu.read_text()
-    if announced and not survives("a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"):
-        return (
-            "not on this CPU, which announces AMX and refuses it: --autocast would end in an "
-            "illegal instruction, unless you export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
-        )
-    return "yes"
+    return announced and not survives("a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a")
 
 
 def survives(code: str) -> bool:

@@ -14,7 +14,7 @@ from penex.lab.engine import checkpoint, loop, seeds
 from penex.lab.engine.alone import Alone
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
-from penex.lab.ground import chance, environment, memory, ranks
+from penex.lab.ground import chance, environment, health, memory, ranks
 from penex.lab.ground.batches import is_lack_of_memory
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.records import Record
@@ -108,6 +108,8 @@ def settings(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """
     if device.type == "cpu":
         memory.keep()
+        if recipe.autocast and health.refuses_bfloat16():
+            raise LabError(f"--autocast cannot be had on this CPU: {health.NO_BFLOAT16}")
     before = torch.get_float32_matmul_precision()
     with chance.sown(device):
         torch.set_float32_matmul_precision(
