@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import penex
 from penex.lab.data import Data, Part
+from penex.lab.engine import compiling
 from penex.lab.engine.learner import Learner
 from penex.lab.engine.recipe import Recipe
 from penex.lab.engine.step import HISTORY, step
@@ -202,3 +203,44 @@ def test_wide_rows_draw_alike_however_a_batch_is_cut() -> None:
     layer.first = 2
     assert torch.equal(layer(torch.ones(2, 3, 3001)), whole[2:4])
     assert not layer._places  # a set for each layer and micro-batch would fill a GPU
+
+
+def test_a_compiled_network_gives_the_same_however_a_batch_is_cut() -> None:
+    """With one graph for all micro-batches, whose rows have other numbers."""
+    from torch._dynamo.utils import counters
+
+    shape, learners = (3, 48, 48), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        network = VisionTransformer(shape, 5, patch=4, width=64, depth=1, heads=1)
+        recipe = Recipe(epochs=1, lr=0.1, batch_size=4, accumulate=2)
+        learners.append(Learner(network, penex.PENEX(), recipe, CPU, 3))
+        learners[-1].train()
+    plain, compiled = learners
+    before = compiled.theta.clone()
+    compiling.attempt(compiled, torch.zeros(2, *shape), "aot_eager")
+    assert torch.equal(compiled.theta, before)
+    assert not compiled.grad.any()
+    images = torch.randint(256, (4, *shape), dtype=torch.uint8)
+    part = Part(images, torch.arange(4), torch.tensor([0, 1, 2, 3]))
+    data = Data(part, part, part, tuple("abcde"), torch.zeros(3, 1, 1), torch.ones(3, 1, 1))
+    graphs = None
+    for _ in range(2):
+        rows = [torch.zeros(len(HISTORY), dtype=torch.float64) for _ in learners]
+        for learner, row in zip(learners, rows, strict=True):
+            step(learner, data, torch.arange(4), torch.tensor(0.1), row)
+        assert torch.equal(*rows)
+        assert torch.equal(plain.theta, compiled.theta)
+        assert graphs in (None, counters["stats"]["unique_graphs"])
+        graphs = counters["stats"]["unique_graphs"]
+
+
+def test_a_network_that_cannot_be_compiled_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    learner = Learner(nn.Linear(3, 2), penex.PENEX(), Recipe(epochs=1, lr=0.1), CPU)
+    learner.train()
+    compiling.attempt(learner, torch.zeros(4, 3), "none")
+    assert not learner.compiled
+    assert "not compiled" in capsys.readouterr().err
+    learner.logits(torch.zeros(4, 3))

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from penex import metrics
 from penex.lab.engine import schedule, seeds
+from penex.lab.engine.compiling import compile_network
 from penex.lab.engine.evaluation import logits_of, numbers, scores_of
 from penex.lab.engine.loop import Seat, Sight, cut
 from penex.lab.engine.replayed import Replayed
@@ -25,9 +26,11 @@ class Alone:
         learner, history = seat.learner, seat.position.history
         self.rates = schedule.rates(learner.recipe, len(history)).unsqueeze(1)
         self._there = self.rates[:, 0].to(learner.device, learner.wide)
-        self._step = Replayed(learner, seat.data, learner.recipe.epochs * len(history))
-        self._widths: list[int | None] = []
         learner.train()
+        steps = learner.recipe.epochs * len(history)
+        compile_network(learner, seat.data, steps * learner.recipe.accumulate)
+        self._step = Replayed(learner, seat.data, steps)
+        self._widths: list[int | None] = []
 
     def batches(self, epoch: int) -> list[Tensor]:
         """The batches of an epoch, whole even where processes share them."""

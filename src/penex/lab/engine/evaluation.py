@@ -16,9 +16,7 @@ def logits_of(learner: Learner, data: Data, part: Part) -> Tensor:
     """
 
     def logits(start: int, stop: int) -> Tensor:
-        inputs = data.normalise(part.between(start, stop), learner.dtype)
-        found: Tensor = learner.module(inputs)
-        return found.to(learner.dtype)
+        return learner.logits(data.normalise(part.between(start, stop), learner.dtype))
 
     learner.train(False)
     with torch.no_grad(), chance.sown(learner.device), learner.seeing():

@@ -1,7 +1,7 @@
 """Everything that training changes, as tensors."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -77,6 +77,14 @@ class Learner:
             self.loss = loss.double()
         # Batch norm has no variance of one example.
         self.least = 2 if any(isinstance(m, _BatchNorm) for m in model.modules()) else 1
+        # torch's "medium" lets float32 products be computed in bfloat16 where that is fast.
+        single = self.dtype == torch.float32
+        medium = single and recipe.matmul_precision == "medium" and device.type == "cuda"
+        self.half = recipe.autocast or medium
+        self.judged_in_half = medium and not recipe.autocast  # which is for training alone
+        # Convolutions in bfloat16 are fast on a GPU where an image's channels lie side by side.
+        convolves = any(isinstance(m, nn.Conv2d) for m in model.modules())
+        self._side_by_side = self.half and convolves and device.type == "cuda"
 
         self.segments: list[Segment] = []
         trained = self._lay_out()
@@ -90,6 +98,7 @@ class Learner:
         self.batches = Batches(device)
         self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
         self.model = self._joined(trained)
+        self.compiled: dict[int, Callable[[Tensor], Tensor]] = {}  # by the size of a micro-batch
 
     @property
     def _home(self) -> torch.device:
@@ -124,6 +133,20 @@ class Learner:
             return trained
         ids = [self.device] if self.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(trained, device_ids=ids)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """The logits of normalised inputs, as precise as the recipe wants it in train() and eval().
+
+        Those of training may be bfloat16.
+        """
+        if self._side_by_side and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        trains = self.module.training
+        half = self.half if trains else self.judged_in_half
+        network = self.compiled.get(len(inputs), self.model) if trains else self.module
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            found: Tensor = network(inputs)
+        return found if trains else found.to(self.dtype)
 
     def zero_grad(self) -> None:
         """Forget the last gradient."""

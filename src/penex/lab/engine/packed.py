@@ -94,12 +94,9 @@ class Pack:
         self.std = torch.stack([one.std for one in data]).unsqueeze(1)
         if self.inputs.dtype != torch.float64:
             self.mean, self.std = self.mean.to(first.dtype), self.std.to(first.dtype)
-        # torch's "medium" lets float32 products be computed in bfloat16 where that is fast.
-        medium = self.recipe.matmul_precision == "medium" and first.device.type == "cuda"
-        half = (medium or self.recipe.autocast) and first.dtype == torch.float32
-        product = torch.bfloat16 if half else first.dtype
+        product = torch.bfloat16 if first.half else first.dtype
         self.how = packed_layers.How(product, stacked=first.device.type == "cuda")
-        self.exact = half and not medium  # autocast is for training alone
+        self.exact = first.half and not first.judged_in_half
         most = max(1, _EVALUATED.get(first.device.type, 4096) // len(learners))
         self.batches = Batches(first.device, most)
 

@@ -85,11 +85,12 @@ def _forward(
     first += ranks.bounds(len(micro))[0]
     for layer in learner.dropouts:
         layer.first = first
+    if learner.dropouts and learner.dropouts[0].offset is not None:
+        learner.dropouts[0].offset.fill_(first)  # one for all
     images = learner.augmentation(data.train.batch(rows), first)
     inputs = data.normalise(images, learner.dtype)
     targets = data.train.targets[rows]
-    with torch.autocast(learner.device.type, torch.bfloat16, enabled=learner.recipe.autocast):
-        logits: Tensor = learner.model(inputs)
+    logits = learner.logits(inputs)
     loss = learner.loss
     shares = isinstance(loss, Loss) and loss.shares_batches()
     if not len(rows) and not shares:

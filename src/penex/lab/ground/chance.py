@@ -54,7 +54,7 @@ def uniform(seed: Tensor, count: Tensor, scattered: Tensor) -> Tensor:
 def kept(
     seed: Tensor,
     count: Tensor,
-    first: int,
+    first: int | Tensor,
     rows: int,
     columns: int,
     device: torch.device,
@@ -81,7 +81,8 @@ def kept(
     True
     """
     key = _mixed((_mixed(seed & _WORD) ^ (count.long() * 0x9E3779B1)) & _WORD)
-    of_rows = _mixed(key.unsqueeze(-1) ^ places(first, rows, 1, device))
+    numbers = torch.arange(rows, device=device) + first
+    of_rows = _mixed(key.unsqueeze(-1) ^ (numbers * 0x9E3779B1) & _WORD)
     of_pairs = places(0, -(-columns // 2), 1, device)
     x = _signed(of_rows).unsqueeze(-1) ^ _signed(of_pairs)
     # As `_mixed`, in 32 bits: what overflows is cut off, and a shift fills up with the sign.

@@ -23,11 +23,14 @@ class Dropout(nn.Module):
         seed: int64, () or one for each model of a pack; the engine sets it.
         count: the number of the step; the engine sets it.
         first: the number of the first row within the whole batch; the engine sets it.
+        offset: the same on the device, for a compiled network: it need not be compiled for each
+            number then. Of use to wide rows only.
     """
 
     seed: Tensor | None = None
     count: Tensor | None = None
     first: int = 0
+    offset: Tensor | None = None
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -43,10 +46,11 @@ class Dropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         axes = self.seed.dim()
         rows, columns = x.shape[axes], math.prod(x.shape[axes + 1 :])
-        place = self.first, rows, columns, x.device
         if columns > _WIDE:  # by the row alone, so that no micro-batch or process draws otherwise
-            keep = chance.kept(self.seed, self.count, *place, self.p)
+            first = self.first if self.offset is None else self.offset
+            keep = chance.kept(self.seed, self.count, first, rows, columns, x.device, self.p)
         else:
+            place = self.first, rows, columns, x.device
             if place not in self._places:
                 self._places[place] = chance.places(*place)
             keep = chance.uniform(self.seed, self.count, self._places[place]) >= self.p

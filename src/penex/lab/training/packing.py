@@ -9,7 +9,7 @@ import torch
 
 from penex import registry
 from penex.lab import training
-from penex.lab.engine import packed
+from penex.lab.engine import packed, packed_layers
 from penex.lab.engine.packed_layers import CannotPack
 from penex.lab.ground import ranks
 from penex.lab.tasks.runs import Run
@@ -17,7 +17,9 @@ from penex.lab.training.packed import name_of, train_members
 from penex.lab.training.place import Place, Portion
 
 MOST = {"cuda": 64, "cpu": 16}  # models a pack: more gain little
-_SMALL = 300_000  # parameters: a larger model keeps a CPU's cores busy by itself
+# Parameters: a larger model keeps the device busy by itself. On a GPU that is said of networks that
+# packs compute in the general way, whose convolutions are slow.
+_SMALL = {"cuda": 3_000_000, "cpu": 300_000}
 
 
 def size_for(place: Place, wanted: int | None, run: Run) -> int:
@@ -28,10 +30,11 @@ def size_for(place: Place, wanted: int | None, run: Run) -> int:
         return wanted
     device = place.device if place.engine is None else place.engine.device
     most = MOST.get(device.type, 1)
-    if device.type == "cpu":
+    if device.type in _SMALL:
         with training.settings(run.recipe, device):
             learner = training.learner_of(run, place.data(run), device)
-        return most if learner.theta.numel() <= _SMALL else 1
+        known = device.type == "cuda" and packed_layers.knows(learner.module)
+        return most if known or learner.theta.numel() <= _SMALL[device.type] else 1
     return most
 
 
