@@ -23,6 +23,7 @@ from penex.paper.figures import (
     ablations,
     boosting,
     curves,
+    imagenet,
     margins,
     over_epochs,
     sensitivity,
@@ -300,6 +301,38 @@ def test_sensitivity_is_drawn_by_alpha_and_judged() -> None:
     assert held.verdict == "not trained"
     few = sensitivity.points(made(*rows[:3]))
     assert [point.verdict for point in few] == ["holds", "holds", "not trained"]
+
+
+def test_two_rates_of_a_vision_transformer_are_drawn_and_judged() -> None:
+    """A line a run, in logarithms where numbers lie far apart; a diverged high rate speaks."""
+
+    def version(label: str, rate: float, rho: float | None, *ends: float | None) -> Row:
+        one = curved(label, [[0.1, end] for end in ends], rho=rho)
+        for run in one.records.values():
+            run.config["recipe"]["lr"] = rate
+            for k, line in enumerate(run.history):
+                line |= {
+                    "rho": 10.0**-k if rho is None else None,
+                    "max_logit": 10.0,
+                    "grad_norm": 0.0,
+                }
+        return one
+
+    high, low = plan.IMAGENET_RATES
+    rows = [version("penex:@lr=1e-5", low, None, 0.3, 0.31, 0.32)]
+    rows += [version("penex:@lr=1e-3", high, None, 0.4, 0.42, 0.43), version("ce", high, None, 0.4)]
+    rows += [version("penex:rho=1e-6@lr=1e-5", low, 1e-6, 0.3, 0.3, 0.3)]
+    found = made(*rows, version("penex:rho=1e-6@lr=1e-3", high, 1e-6, 0.3, None, None))
+    axes = imagenet.draw(found).axes
+    drawn = lines(axes[2])
+    assert list(drawn["PENEX, rate 0.001"][1]) == [0.0, -1.0]
+    assert "PENEX, rho held at 1e-06, rate 0.001" in lines(axes[0])
+    assert not [line for line in axes[4].get_lines() if len(line.get_xdata())]  # log of 0
+    estimated, held = imagenet.points(found)
+    assert (estimated.verdict, held.verdict) == ("does not hold", "holds")
+    assert "2 of 3 runs diverged" in held.found
+    few = imagenet.points(made(*rows[:1]))
+    assert [point.verdict for point in few] == ["not trained", "not trained"]
 
 
 def test_the_lead_by_size_is_paired_at_each_size() -> None:

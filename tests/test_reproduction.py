@@ -241,6 +241,35 @@ def test_what_the_new_sweeps_train() -> None:
     assert len(runs) == 4 * 6
 
 
+def test_the_vision_transformer_is_trained_at_two_rates_by_one_recipe() -> None:
+    (sweep,) = plan.sweeps()["imagenet"]
+    runs = plan.plan_sweep(sweep, 1).runs
+    ours = [(r.loss.resolved["rho"], r.recipe.lr) for r in runs if r.loss.name == "penex"]
+    assert ours == [(None, 1e-3), (None, 1e-5), (1e-6, 1e-3), (1e-6, 1e-5)]
+    assert {run.loss.resolved["scale"] for run in runs if run.loss.name == "penex"} == {"paper"}
+    assert {run.recipe.lr for run in runs if run.loss.name != "penex"} == {1e-3}
+    (recipe,) = {replace(run.recipe, lr=1.0) for run in runs}
+    assert (recipe.epochs, recipe.warmup_epochs, recipe.clip) == (30, 3.0, 1.0)
+    assert (recipe.batch_size, recipe.accumulate, recipe.schedule) == (512, 1, "cosine")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--smoke",), "imagenet cannot be tried with --smoke"),
+        (("--task", "cifar10"), "tiny_imagenet"),
+        (("--data", "nowhere"), "Tiny-ImageNet is not in nowhere"),
+    ],
+)
+def test_a_tree_of_images_is_asked_for_in_one_sentence(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["reproduce", "imagenet", "--out", str(tmp_path), *options])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 def test_a_version_is_held_against_the_first_of_its_own_size() -> None:
     rows = []
     for size, first in ((500, 0.4), (2000, 0.6)):

@@ -32,6 +32,7 @@ def reproduce(
             "sensitivity",
             "size",
             "tuned",
+            "imagenet",
             "costs",
             "figures",
             "runtime",
@@ -41,7 +42,7 @@ def reproduce(
     /,
     task: _Tasks = (),
     losses: Annotated[tuple[str, ...], hinted("LOSS [LOSS ...]", "(default: the table's)")] = (),
-    seeds: Annotated[int | None, hinted("N", "(default: 5; resnet: 3)")] = None,
+    seeds: Annotated[int | None, hinted("N", "(default: 5; resnet: 3; imagenet: 1)")] = None,
     tuned: bool = False,
     authors: bool = False,
     read_only: bool = False,
@@ -63,26 +64,27 @@ def reproduce(
 ) -> None:
     """Make the paper's table again: read the records, train what is missing, print both.
 
-    all makes everything below but runtime: it says what is there, what is missing and how long that
-    takes, trains it, and ends in one page (paper.html, paper.md) with every claim of the paper and
-    what became of it. table1 is the main table's vision tasks under its five losses and two of ours
-    (and bbc_news, if --task names it); it lies in OUT as Markdown, LaTeX, CSV and a page. resnet is
-    the appendix's table of ResNet-18. fair tunes rate and parameter of twelve losses with twelve
-    trials each and compares them at their best, with clean and with wrong labels. floor holds rho
-    of PENEX at 1e-3 to 1e-8 on each task, beside Algorithm 1 and the numbers that the paper prints.
-    rho varies the average and the bounds of rho on CIFAR-10, alpha the sensitivity on CIFAR-100,
-    gap what its authors' code has besides. ablations trains the exponential loss without PENEX's
-    penalty, sensitivity PENEX with alpha up to 3.2, size CIFAR-10's losses on 500 to 40,000 images.
-    tuned puts the values of our own studies (penex tune) beside the authors'. costs puts the
-    records' seconds and a timing of the losses here beside the appendix on resources and runtime.
-    figures draws the paper's figures from the records in OUT, those that need none by training
-    small models for two minutes, and a page that judges their captions. runtime is `penex bench`
-    with its defaults. All but runtime also run as `python -m penex.paper`, which needs torch,
-    numpy, Pillow and safetensors alone (figures and pages need more, and are left out with a
-    sentence).
+    all makes everything below but imagenet and runtime: it says what is there, what is missing and
+    how long that takes, trains it, and ends in one page (paper.html, paper.md) with every claim of
+    the paper and what became of it. table1 is the main table's vision tasks under its five losses
+    and two of ours (and bbc_news, if --task names it); it lies in OUT as Markdown, LaTeX, CSV and a
+    page. resnet is the appendix's table of ResNet-18. fair tunes rate and parameter of twelve
+    losses with twelve trials each and compares them at their best, with clean and with wrong
+    labels. floor holds rho of PENEX at 1e-3 to 1e-8 on each task, beside Algorithm 1 and the
+    numbers that the paper prints. rho varies the average and the bounds of rho on CIFAR-10, alpha
+    the sensitivity on CIFAR-100, gap what its authors' code has besides. ablations trains the
+    exponential loss without PENEX's penalty, sensitivity PENEX with alpha up to 3.2, size
+    CIFAR-10's losses on 500 to 40,000 images. tuned puts the values of our own studies (penex tune)
+    beside the authors'. imagenet trains a small vision transformer on Tiny-ImageNet, PENEX at two
+    rates. costs puts the records' seconds and a timing of the losses here beside the appendix on
+    resources and runtime. figures draws the paper's figures from the records in OUT, those that
+    need none by training small models for two minutes, and a page that judges their captions.
+    runtime is `penex bench` with its defaults. All but runtime also run as `python -m penex.paper`,
+    which needs torch, numpy, Pillow and safetensors alone (figures and pages need more, and are
+    left out with a sentence).
 
     Args:
-        what: all, a table (table1, resnet, fair, costs), a sweep (floor to tuned), figures or
+        what: all, a table (table1, resnet, fair, costs), a sweep (floor to imagenet), figures or
             runtime.
         task: which of its tasks.
         losses: other losses for table1, resnet or fair, such as all that a GPU can train at once.
@@ -94,8 +96,8 @@ def reproduce(
         smoke: try all of it in two minutes, on tiny files of noise in the official formats.
         epochs: passes over the training data.
         trial_epochs: of fair: passes in a trial, if these are to be shorter.
-        only: of figures: adaboost, margins, shape, curves_cifar100, ablations, curves, sensitivity
-            or size; of all: which parts.
+        only: of figures: adaboost, margins, shape, curves_cifar100, ablations, curves, sensitivity,
+            size or imagenet; of all: which parts.
         train_size: how many training examples.
         augment: of resnet: train with images changed at random; the paper does not.
         noise_kind: of cifar10_noisy: flip as the paper has it, resample as its authors' code.

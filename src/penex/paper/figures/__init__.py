@@ -15,6 +15,7 @@ from penex.paper.figures import (
     ablations,
     boosting,
     curves,
+    imagenet,
     kept,
     margins,
     sensitivity,
@@ -36,6 +37,7 @@ PICTURES: dict[str, Picture] = {
         curves.ALL,
         sensitivity.PICTURE,
         size.PICTURE,
+        imagenet.PICTURE,
     )
 }
 KINDS = ("png", "svg", "pdf")

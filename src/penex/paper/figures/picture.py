@@ -63,7 +63,12 @@ class Source:
     read_only: bool = False
 
     def load(
-        self, task: str, losses: Sequence[str], command: str, sizes: tuple[int, ...] = ()
+        self,
+        task: str,
+        losses: Sequence[str],
+        command: str,
+        sizes: tuple[int, ...] = (),
+        changes: Mapping[str, int | float | bool | str] | None = None,
     ) -> Results | None:
         """The runs of some losses that there are; None if there are none.
 
@@ -72,8 +77,12 @@ class Source:
             losses: as on the command line.
             command: what trains them.
             sizes: of the training set; none for the task's own.
+            changes: of the recipe.
         """
-        comparison = self.prepare(Comparison(find(task), tuple(losses), self.seeds, sizes))
+        asked = Comparison(
+            find(task), tuple(losses), self.seeds, sizes, changes={**(changes or {})}
+        )
+        comparison = self.prepare(asked)
         listing = listing_of(comparison, self.folder, command)
         found = results.load(self.folder / task, listing)
         return found if any(row.done for row in found.rows) else None
