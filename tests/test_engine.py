@@ -29,7 +29,7 @@ from penex.lab.ground import chance
 from penex.lab.ground.batches import Batches
 from penex.lab.ground.errors import Interrupted, LabError, RecordError
 from penex.lab.models import find
-from penex.lab.models.layers import Dropout, seed_all
+from penex.lab.models.layers import Cutting, Dropout, seed_all
 from penex.lab.tasks import runs
 
 from witness import fit_alone
@@ -343,6 +343,65 @@ def test_a_recording_is_used_if_it_does_what_a_step_does(
     for plain, recorded in zip(*ends, strict=True):
         assert plain.equal(recorded)
     assert ("not recorded" in capsys.readouterr().err) == (kind is not Faithful)
+
+
+@pytest.mark.parametrize("loss", ["penex", "ce", "conex_lagrangian"])
+def test_micro_batches_that_go_in_together_give_the_same(loss: str) -> None:
+    """The loss still sees one after another, and rho moves once a batch; 7 are not cut evenly."""
+    ends = []
+    for joins in (False, True):
+        recipe = replace(DIGITS.recipe, accumulate=3, dtype="float64", epochs=1)
+        run = runs.plan(replace(DIGITS, recipe=recipe), runs.LossSpec(loss), 0, 100)
+        data = training.Place(Path(), CPU).data(run)
+        learner = training.learner_of(run, data, CPU)
+        learner.train()
+        learner.joins = joins
+        row = torch.zeros(len(HISTORY), dtype=torch.float64)
+        for k in range(4):
+            step(learner, data, torch.arange(7 * k, 7 * k + 7), torch.tensor(0.01), row)
+        step(learner, data, torch.arange(2), torch.tensor(0.01), row)  # fewer than micro-batches
+        ends.append([learner.theta, learner.rho.nan_to_num(), row.nan_to_num()])
+    for apart, together in zip(*ends, strict=True):
+        torch.testing.assert_close(together, apart, rtol=1e-10, atol=1e-12)
+
+
+def test_micro_batches_go_in_one_by_one_where_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Short(Faithful):
+        def __init__(self, *given: Any) -> None:
+            if learner.joins:
+                raise torch.OutOfMemoryError("too little")
+            super().__init__(*given)
+
+    monkeypatch.setattr(replayed, "_may_record", lambda learner, data: True)
+    monkeypatch.setattr(replayed, "Recording", Short)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    run = runs.plan(replace(DIGITS, build=lambda _, n: Whole(n)), runs.LossSpec("penex"), 0, 100)
+    data = training.Place(Path(), CPU).data(run)
+    learner = training.learner_of(run, data, CPU)
+    learner.train()
+    take = replayed.Replayed(learner, data, replayed.LONG)
+    assert learner.joins
+    row = torch.zeros(len(HISTORY), dtype=torch.float64)
+    take(torch.arange(4), torch.tensor(0.01), row, 8)
+    assert (learner.joins, len(take._recorded)) == (False, 1)
+    assert not capsys.readouterr().err
+
+
+class Whole(Cutting):
+    """A network of inputs that need all of their columns."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.layer(x.flatten(1))
+        return logits
+
+    def lengths(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(inputs),), inputs.shape[1])
 
 
 def test_evaluation_changes_nothing() -> None:

@@ -98,6 +98,7 @@ class Learner:
         self.batches = Batches(device)
         self.best: dict[str, Tensor] = {}  # the network's state after its best epoch so far
         self.model = self._joined(trained)
+        self.joins = False  # whether micro-batches go through the network together
         self.compiled: dict[int, Callable[[Tensor], Tensor]] = {}  # by the size of a micro-batch
 
     @property

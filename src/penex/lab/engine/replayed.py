@@ -37,6 +37,9 @@ class Replayed:
         self._recorded: dict[tuple[int, int | None], Recording] = {}
         self._cutting = [m for m in learner.module.modules() if isinstance(m, Cutting)]
         self._lengths: Tensor | None = None
+        # A GPU has room for a batch of texts that memory of old had to cut: the losses still see
+        # one micro-batch after another.
+        learner.joins = self._records and bool(self._cutting)
         if self._records:
             self._pool = torch.cuda.graph_pool_handle()
             if self._cutting:
@@ -83,6 +86,11 @@ class Replayed:
         except Exception as error:  # a capture fails in all kinds of ways, and for want of memory
             if learner.device.type == "cuda":
                 torch.cuda.synchronize()
+            if learner.joins:
+                learner.joins = False
+                self._recorded.clear()
+                self._record(key, batch, rate)
+                return
             print(f"Steps are not recorded: {first_line(error)}", file=sys.stderr)
             self._records = False
             self._recorded.clear()

@@ -33,12 +33,13 @@ def step(learner: Learner, data: Data, index: Tensor, rate: Tensor, row: Tensor)
     first = 0
     values: list[Tensor] = []
     largest: list[Tensor] = []
-    for micro in micros:
-        with nullcontext() if len(values) == len(micros) - 1 else _no_sync(learner):
-            value, logits = _forward(learner, data, micro, index, first)
-            torch.autograd.backward(value)
-        first += len(micro)
-        values.append(value.detach())
+    for some in [micros] if learner.joins else [[micro] for micro in micros]:
+        is_last = len(values) + len(some) == len(micros)
+        with nullcontext() if is_last else _no_sync(learner):
+            found, logits = _forward(learner, data, some, index, first)
+            torch.autograd.backward(torch.stack(found).sum())
+        first += sum(map(len, some))
+        values += [value.detach() for value in found]
         largest.append(logits.detach().abs().amax() if logits.numel() else logits.new_zeros(()))
     # A loss that counts micro-batches must see the empty ones too.
     for _ in range(len(micros), learner.recipe.accumulate):
@@ -73,33 +74,43 @@ def _no_sync(learner: Learner) -> AbstractContextManager[None]:
 
 
 def _forward(
-    learner: Learner, data: Data, micro: Tensor, batch: Tensor, first: int
-) -> tuple[Tensor, Tensor]:
+    learner: Learner, data: Data, micros: list[Tensor], batch: Tensor, first: int
+) -> tuple[list[Tensor], Tensor]:
+    """Each micro-batch's share of the loss, and the logits of all of these, which go in together.
+
+    The shares add up to the batch's loss.
+    """
+    every = [own(micro) for micro in micros]
+    first += ranks.bounds(len(micros[0]))[0]
+    for layer in learner.dropouts:
+        layer.first = first
+    if learner.dropouts and learner.dropouts[0].offset is not None:
+        learner.dropouts[0].offset.fill_(first)  # one for all
+    images = learner.augmentation(data.train.batch(torch.cat(every)), first)
+    logits = learner.logits(data.normalise(images, learner.dtype))
+    parts = torch.split(logits, [len(rows) for rows in every])
+    each = zip(micros, every, parts, strict=True)
+    return [_share(learner, data, *one, batch) for one in each], logits
+
+
+def _share(
+    learner: Learner, data: Data, micro: Tensor, rows: Tensor, logits: Tensor, batch: Tensor
+) -> Tensor:
     """A micro-batch's share of the loss, weighed so that the shares add up to the batch's.
 
     A loss that shares batches over processes divides by D_micro / processes; any other divides by
     its own rows' D. Both are multiplied up to D_own / (D_batch / processes), for
     DistributedDataParallel then takes the mean over processes.
     """
-    rows = own(micro)
-    first += ranks.bounds(len(micro))[0]
-    for layer in learner.dropouts:
-        layer.first = first
-    if learner.dropouts and learner.dropouts[0].offset is not None:
-        learner.dropouts[0].offset.fill_(first)  # one for all
-    images = learner.augmentation(data.train.batch(rows), first)
-    inputs = data.normalise(images, learner.dtype)
-    targets = data.train.targets[rows]
-    logits = learner.logits(inputs)
-    loss = learner.loss
+    loss, targets = learner.loss, data.train.targets[rows]
     shares = isinstance(loss, Loss) and loss.shares_batches()
     if not len(rows) and not shares:
-        return logits.sum() * 0.0, logits
+        return logits.sum() * 0.0
     value: Tensor = loss(logits, targets, **loss.asked(rows))
     if len(micro) == len(batch) and (shares or ranks.world() == 1):
-        return value, logits
+        return value
     mass = _mass(learner, data, micro if shares else rows) / _mass(learner, data, batch)
-    return value * (mass if shares else mass * ranks.world()), logits
+    return value * (mass if shares else mass * ranks.world())
 
 
 def _mass(learner: Learner, data: Data, index: Tensor) -> Tensor | int:
