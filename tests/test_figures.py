@@ -403,7 +403,7 @@ def test_a_figure_is_the_same_twice(tmp_path: Path) -> None:
     [
         (["figures", "--only", "shapes"], "Did you mean 'shape'"),
         (["table1", "--only", "shape"], "--only is for figures and all; this is table1."),
-        (["figures", "--losses", "ce"], "--losses are for table1, fair and resnet; this is figu"),
+        (["figures", "--losses", "ce"], "--losses are for table1, fair, resnet and imagenet; this"),
         (["figures", "--task", "cifar10"], "--task is for table1, floor"),
         (["runtime", "--seeds", "2"], "takes --device, --out and --smoke only."),
     ],

@@ -130,7 +130,7 @@ def test_a_study_stops_in_time_goes_on_and_is_kept(
         ("table1 --task cifar10 --data nowhere", "CIFAR-10 is not in nowhere"),
         ("table1 --slim runs --out ./runs", "--slim must be another folder than --out"),
         ("table1 --losses ce --tuned", "Choose one of --tuned, --authors and --losses"),
-        ("rho --losses ce", "--losses are for table1, fair and resnet; this is rho"),
+        ("rho --losses ce", "--losses are for table1, fair, resnet and imagenet; this is rho"),
         ("tune digits", "Say what to tune"),
         ("tune digits --loss ce", "The loss ce has no parameter to tune"),
         ("tune digits --all --data nowhere", "'digits' or --data, not both"),

@@ -87,7 +87,8 @@ def reproduce(
         what: all, a table (table1, resnet, fair, costs), a sweep (floor to imagenet), figures or
             runtime.
         task: which of its tasks.
-        losses: other losses for table1, resnet or fair, such as all that a GPU can train at once.
+        losses: other losses for table1, resnet, fair or imagenet, such as all that a GPU can train
+            at once.
         seeds: how many; the paper has one.
         tuned: fill table1 with the values of our own studies, where there are some.
         authors: take the values in the authors' configurations, as it does unless told otherwise.

@@ -94,7 +94,7 @@ class Request:
         for given, names, wheres in (
             (self.task, "--task is", (*_TRAINED, *APART)),
             (self.tuned or self.authors, "--tuned and --authors are", ("table1",)),
-            (self.losses, "--losses are", ("table1", "fair", "resnet")),
+            (self.losses, "--losses are", ("table1", "fair", "resnet", *APART)),
             (self.trial_epochs is not None, "--trial-epochs are", ("fair", "all")),
             (self.augment is not None, "--augment is", ("resnet", "all")),
             (self.plan, "--plan is", ("all",)),
