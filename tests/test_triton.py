@@ -624,20 +624,20 @@ def test_a_linear_layers_kernels_are_kept_by_all_that_they_depend_on(
     made: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
     monkeypatch.setattr(launch, "_runners", {})
-    names = "powers", "scale", "own_logits", "finish_hidden", "add_rows"
+    names = "powers", "kept_rows", "own_logits", "finish_hidden", "finish_weight"
     for name in names:
         monkeypatch.setattr(linear_triton, name, Recorder(made, again))
     for positions in (6, 6, 4):
         (h, w, _), target = layer(0, torch.float32, (positions, 8, 32))
         numbers = torch.ones(positions, device=DEVICE)
         linear_launch.powers(h @ w.T, None, numbers, numbers, 60)
-        linear_launch.scale(h, numbers[0])
+        linear_launch.kept_rows(h, numbers, torch.float32)
         linear_launch.own_logits(h, w, target)
         linear_launch.finish_hidden(h, w, target, numbers, numbers[0], torch.float32)
-        linear_launch.add_rows(w, target, numbers, h)
+        linear_launch.finish_weight(w, target, numbers, numbers[0], h)
     assert len(made) == 2 * len(names)
     assert len(again) == len(names)
-    assert [grid for grid, _ in again] == [(6, 1, 1), (1, 1, 1), *3 * [(6, 1, 1)]]
+    assert [grid for grid, _ in again] == [*4 * [(6, 1, 1)], (32, 1, 1)]
 
 
 def test_a_frequent_class_of_a_linear_layer_is_summed_whole() -> None:
@@ -678,7 +678,7 @@ from penex.kernels import triton as ours
 
 POINTERS = {
     "logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value",
-    "bias", "mass", "se", "values", "factor", "hidden", "label", "total", "order", "pull",
+    "bias", "mass", "se", "factor", "hidden", "label", "total", "order", "border", "pull",
 }
 FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
 OPTIONS = (
@@ -686,7 +686,7 @@ OPTIONS = (
 )
 KERNELS = (
     ours.rows, ours.finish, ours.gradient,
-    layer.powers, layer.scale, layer.own_logits, layer.finish_hidden, layer.add_rows,
+    layer.powers, layer.kept_rows, layer.own_logits, layer.finish_hidden, layer.finish_weight,
 )
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
@@ -696,7 +696,7 @@ for arch in (80, 90):
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
                     "SCALED": weighted, "EXACT": kind == "*fp32", "BIASED": weighted,
-                    "PARTS": 8, "ROWS": 8,
+                    "PARTS": 8, "ROWS": 8, "STEP": 512,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish
@@ -705,10 +705,10 @@ for arch in (80, 90):
                         signature[name], constants[name] = "constexpr", known[name]
                     elif name == "target":
                         signature[name] = "*fp32" if soft else "*i64"
-                    elif name in ("label", "order"):
-                        signature[name] = "*i64"
+                    elif name in ("label", "order", "border"):
+                        signature[name] = "*i32" if name == "border" else "*i64"
                     elif name in POINTERS:
-                        same = name in ("logits", "out", "values") and not finish
+                        same = name in ("logits", "out", "total") and not finish
                         rows = kernel is ours.rows and name == "out"
                         signature[name] = kind if same and not rows else "*fp32"
                     else:

@@ -78,7 +78,7 @@ class Batch(NamedTuple):
 
     def again(self, hidden: Tensor) -> "Batch":
         """The batch with its hidden states, once more."""
-        return self._replace(hidden=_zeroed(hidden.detach(), self.mass))
+        return self._replace(hidden=_zeroed(hidden.detach(), self.mass, self.fused))
 
 
 def read(
@@ -108,8 +108,9 @@ def read(
         own = (1 - smoothing) * own
         mass = own + kept * spread.sum()
     limit = F.exp_limit(len(hidden) * classes, wide)
+    fused = _is_fused(hidden, weight, spread, options.impl)
     return Batch(
-        hidden=_zeroed(hidden.detach(), mass),
+        hidden=_zeroed(hidden.detach(), mass, fused),
         weight=weight.detach(),
         bias=None if bias is None else bias.detach().to(wide),
         label=index,
@@ -121,7 +122,7 @@ def read(
         limit=limit,
         own_limit=limit if alpha > 0 else -alpha * limit,
         chunk=min(options.chunk or chunk_of(len(hidden), classes, hidden), -(-classes // 64) * 64),
-        fused=_is_fused(hidden, weight, spread, options.impl),
+        fused=fused,
     )
 
 
@@ -212,9 +213,13 @@ def _products_dtype(hidden: Tensor) -> torch.dtype:
     return torch.float32 if hidden.dtype == torch.float16 else hidden.dtype
 
 
-def _zeroed(hidden: Tensor, mass: Tensor) -> Tensor:
+def _zeroed(hidden: Tensor, mass: Tensor, fused: bool) -> Tensor:
     """The hidden states, 0 at positions that weigh nothing, whatever stands there."""
-    return torch.where((mass != 0).unsqueeze(1), hidden, 0).to(_products_dtype(hidden))
+    dtype = _products_dtype(hidden)
+    if fused and hidden.stride(1) == 1:  # torch's own way reads no 16 bytes at once
+        kept: Tensor = choice.launches().kept_rows(hidden, mass, dtype)
+        return kept
+    return torch.where((mass != 0).unsqueeze(1), hidden, 0).to(dtype)
 
 
 def _check_range(index: Tensor, classes: int) -> None:

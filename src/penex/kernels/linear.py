@@ -266,8 +266,7 @@ class _WithGradients(torch.autograd.Function):
             rest = batch.label, pull, factor, hidden.dtype
             result[0] = kernels.finish_hidden(found.hidden, weight, *rest)
         if found.weight is not None:
-            kernels.scale(found.weight, factor)
-            kernels.add_rows(found.weight, batch.label, pull, hidden)
+            kernels.finish_weight(found.weight, batch.label, pull, factor, hidden)
             result[1] = found.weight.to(weight.dtype)
         if found.bias is not None:
             d_bias = found.bias.mul_(factor).index_add_(0, batch.label, pull)
