@@ -6,6 +6,7 @@ They need Triton, and a GPU or its interpreter: `make test-triton` installs it a
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -594,6 +595,34 @@ def test_a_linear_layers_loss_equals_the_plain_walk(
             )
 
 
+@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # Triton's own
+@pytest.mark.parametrize("limit", [60.0, 0.5])
+def test_exponentials_made_with_their_product_are_those_made_after_it(limit: float) -> None:
+    """Tiles that reach over the edges, more of them than programs, and linear past the limit.
+
+    In float32, whose products the interpreter computes; on a GPU test_cuda.py has bfloat16.
+    """
+    if DEVICE == "cuda":
+        pytest.skip("float32's tiles are too large for a GPU's shared memory")
+    if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4):
+        pytest.skip("the interpreter of Triton 3.6 cannot loop so with NumPy 2.4")
+    product = pytest.importorskip("penex.kernels.linear_product")
+    from penex.kernels import linear_plain
+
+    generator = torch.Generator().manual_seed(0)
+    h, w = (torch.randn(n, 100, generator=generator) / 5 for n in (300, 700))
+    mass = torch.rand(300, generator=generator)
+    mass[::7] = 0
+    memory, expected = torch.full((300, 704), torch.nan), h @ w.T
+    se, summed = torch.ones(300), torch.ones(300)
+    product.powers(h, w, mass, se, limit, memory[:, :700])
+    linear_plain.powers(expected, None, mass, summed, limit)
+    torch.testing.assert_close(memory[:, :700], expected)
+    torch.testing.assert_close(se, summed)
+    assert memory[:, 700:].isnan().all()
+    assert not product.can(h, w, memory)  # it is for bfloat16
+
+
 @pytest.mark.parametrize("size", [60.0, 1e4])
 @pytest.mark.parametrize("alpha", [1.0, -0.3])
 def test_a_linear_layers_loss_saturates_as_promised(alpha: float, size: float) -> None:
@@ -718,6 +747,24 @@ for arch in (80, 90):
                     options={"num_warps": 8},
                 )
                 assert made.asm["cubin"]
+
+from penex.kernels import linear_product as product
+
+tile = product._ROWS, product._COLUMNS, product._DEPTH
+signature = {
+    "hidden": f"tensordesc<bf16[{tile[0]}, {tile[2]}]>",
+    "weight": f"tensordesc<bf16[{tile[1]}, {tile[2]}]>",
+    "out": f"tensordesc<bf16[{tile[0]}, {tile[1]}]>",
+    "mass": "*fp32", "sums": "*fp32", "rows": "i32", "columns": "i32", "limit": "fp32",
+}
+names = ("WIDTH", "ROWS", "COLUMNS", "DEPTH", "GROUP", "PROGRAMS")
+constants = dict(zip(names, (4096, *tile, product._GROUP, 132)))
+made = triton.compile(
+    ASTSource(product.powers_of_product, signature | dict.fromkeys(names, "constexpr"), constants),
+    target=GPUTarget("cuda", 90, 32),
+    options={"num_warps": product._WARPS, "num_stages": product._STAGES},
+)
+assert "wgmma" in made.asm["ptx"] and made.metadata.shared <= 227 * 1024
 print("compiled")
 """
 

@@ -156,8 +156,10 @@ def walk(batch: Batch, wanted: list[bool], rho: Tensor | float | None = None) ->
             else:
                 f = memory[:, :count]
             rows = batch.weight[part].to(narrow)
-            torch.mm(h, rows.t(), out=f)
-            _powers(f[:, ahead:], slice(part.start + ahead, part.stop), batch, se, ex, rho)
+            bare = batch.fused and not ahead and batch.bias is None and batch.spread is None
+            if not (bare and batch.kernels.product(h, rows, mass, se, batch.limit, f)):
+                torch.mm(h, rows.t(), out=f)
+                _powers(f[:, ahead:], slice(part.start + ahead, part.stop), batch, se, ex, rho)
             if ahead:
                 f[:, :ahead] = 0  # they are in the next part, and are to add nothing here
             if d_bias is not None:

@@ -1,5 +1,8 @@
 """How the kernels of `linear_triton` are launched; `linear_plain` has their plain twins."""
 
+import functools
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -30,6 +33,36 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
         kernels.powers, key, logits.device, rows, *tensors, classes, logits.stride(0), float(limit),
         _is_exact(logits), bias is not None, -(-classes // block), block, max(1, block // 512),
     )  # fmt: skip
+
+
+def product(
+    hidden: Tensor, weight: Tensor, mass: Tensor, se: Tensor, limit: float, out: Tensor
+) -> bool:
+    """What `powers` makes of the logits h W^T, without them, if that is known to be faster.
+
+    Args:
+        hidden: h, (T, H), dense.
+        weight: W, (C, H).
+        mass: (T) in float32.
+        se: (T) in float32.
+        limit: up to where exp is exact.
+        out: (T, C), where the exponentials go.
+    """
+    found = _product()
+    if found is None or not found.can(hidden, weight, out):
+        return False
+    found.powers(hidden, weight, mass, se, limit, out)
+    return True
+
+
+@functools.cache
+def _product() -> Any:
+    """The module, unless this Triton knows no descriptors of tensors."""
+    try:
+        from penex.kernels import linear_product
+    except ImportError:
+        return None
+    return linear_product
 
 
 def kept_rows(hidden: Tensor, mass: Tensor, dtype: torch.dtype) -> Tensor:
