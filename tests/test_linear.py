@@ -159,6 +159,50 @@ def test_any_shape_chunk_and_options(
     torch.testing.assert_close(gradients(ours), gradients(theirs), rtol=1e-10, atol=1e-10)
 
 
+@settings(max_examples=60)
+@given(
+    classes=st.integers(1, 700),
+    chunk=st.integers(1, 300),
+    lent=st.none() | st.tuples(st.integers(1, 9), st.integers(0, 9)),
+)
+def test_parts_are_all_classes_once(classes: int, chunk: int, lent: tuple[int, int] | None) -> None:
+    """From the last to the first, and what is lent lies before the part itself."""
+    chunk = 64 * -(-chunk // 64) if lent else chunk
+    parts = list(head.parts(classes, chunk, lent))
+    seen = [y for p in parts for y in range(p.classes.stop - 1, p.classes.start + p.ahead - 1, -1)]
+    assert seen == list(range(classes - 1, -1, -1))
+    for part, ahead, is_lent in parts:
+        count = part.stop - part.start
+        assert part.start >= 0
+        assert ahead < count
+        if is_lent:
+            assert lent is not None
+            assert count * lent[1] <= part.start * lent[0]
+        else:
+            assert count <= chunk
+        if chunk % 64 == 0 and len(parts) > 1:
+            assert count % 64 == 0
+
+
+@pytest.mark.parametrize("name", ["scaled", "scaled, smoothed"])
+@pytest.mark.parametrize("classes", [640, 1001])
+def test_logits_may_lie_where_the_gradient_will_be(
+    classes: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, with large chunks; an odd number of classes too, and all that is wanted."""
+    monkeypatch.setattr(head, "_grows", lambda hidden: True)
+    monkeypatch.setattr(head, "chunk_of", lambda *sizes: 64)
+    fast, slow = made(name, 0.1, weight=False)
+    ours, target = layer(0, torch.float64, (12, 30, classes))
+    theirs = twins(ours)
+    value = fast.linear(ours[0], ours[1], target, ours[2])
+    expected = slow(theirs[0] @ theirs[1].T + theirs[2], target)
+    torch.autograd.backward(value)
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradients(ours), gradients(theirs))
+
+
 def test_leading_dimensions_are_positions() -> None:
     (h, w, b), target = layer(0, size=(24, 7, 37))
     flat = penex.linear_penex(h, w, target, bias=b, alpha=0.1, rho=0.1)

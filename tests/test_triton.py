@@ -6,6 +6,7 @@ They need Triton, and a GPU or its interpreter: `make test-triton` installs it a
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -594,6 +595,34 @@ def test_a_linear_layers_loss_equals_the_plain_walk(
             )
 
 
+@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # Triton's own
+@pytest.mark.parametrize("limit", [60.0, 0.5])
+def test_exponentials_made_with_their_product_are_those_made_after_it(limit: float) -> None:
+    """Tiles that reach over the edges, more of them than programs, and linear past the limit.
+
+    In float32, whose products the interpreter computes; on a GPU test_cuda.py has bfloat16.
+    """
+    if DEVICE == "cuda":
+        pytest.skip("float32's tiles are too large for a GPU's shared memory")
+    if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4):
+        pytest.skip("the interpreter of Triton 3.6 cannot loop so with NumPy 2.4")
+    product = pytest.importorskip("penex.kernels.linear_product")
+    from penex.kernels import linear_plain
+
+    generator = torch.Generator().manual_seed(0)
+    h, w = (torch.randn(n, 100, generator=generator) / 5 for n in (300, 700))
+    mass = torch.rand(300, generator=generator)
+    mass[::7] = 0
+    memory, expected = torch.full((300, 704), torch.nan), h @ w.T
+    se, summed = torch.ones(300), torch.ones(300)
+    product.powers(h, w, mass, se, limit, memory[:, :700])
+    linear_plain.powers(expected, None, mass, summed, limit)
+    torch.testing.assert_close(memory[:, :700], expected)
+    torch.testing.assert_close(se, summed)
+    assert memory[:, 700:].isnan().all()
+    assert not product.can(h, w, memory)  # it is for bfloat16
+
+
 @pytest.mark.parametrize("size", [60.0, 1e4])
 @pytest.mark.parametrize("alpha", [1.0, -0.3])
 def test_a_linear_layers_loss_saturates_as_promised(alpha: float, size: float) -> None:
@@ -624,20 +653,20 @@ def test_a_linear_layers_kernels_are_kept_by_all_that_they_depend_on(
     made: list[tuple[Any, ...]] = []
     again: list[tuple[Any, ...]] = []
     monkeypatch.setattr(launch, "_runners", {})
-    names = "powers", "scale", "own_logits", "finish_hidden", "add_rows"
+    names = "powers", "kept_rows", "own_logits", "finish_hidden", "finish_weight"
     for name in names:
         monkeypatch.setattr(linear_triton, name, Recorder(made, again))
     for positions in (6, 6, 4):
         (h, w, _), target = layer(0, torch.float32, (positions, 8, 32))
         numbers = torch.ones(positions, device=DEVICE)
         linear_launch.powers(h @ w.T, None, numbers, numbers, 60)
-        linear_launch.scale(h, numbers[0])
+        linear_launch.kept_rows(h, numbers, torch.float32)
         linear_launch.own_logits(h, w, target)
         linear_launch.finish_hidden(h, w, target, numbers, numbers[0], torch.float32)
-        linear_launch.add_rows(w, target, numbers, h)
+        linear_launch.finish_weight(w, target, numbers, numbers[0], h)
     assert len(made) == 2 * len(names)
     assert len(again) == len(names)
-    assert [grid for grid, _ in again] == [(6, 1, 1), (1, 1, 1), *3 * [(6, 1, 1)]]
+    assert [grid for grid, _ in again] == [*4 * [(6, 1, 1)], (32, 1, 1)]
 
 
 def test_a_frequent_class_of_a_linear_layer_is_summed_whole() -> None:
@@ -678,7 +707,7 @@ from penex.kernels import triton as ours
 
 POINTERS = {
     "logits", "target", "weight", "out", "sums", "grad", "numbers", "rho", "value",
-    "bias", "mass", "se", "values", "factor", "hidden", "label", "total", "order", "pull",
+    "bias", "mass", "se", "factor", "hidden", "label", "total", "order", "border", "pull",
 }
 FLOATS = {"alpha", "limit", "smoothing", "ema", "rho_min", "rho_max", "fixed"}
 OPTIONS = (
@@ -686,7 +715,7 @@ OPTIONS = (
 )
 KERNELS = (
     ours.rows, ours.finish, ours.gradient,
-    layer.powers, layer.scale, layer.own_logits, layer.finish_hidden, layer.add_rows,
+    layer.powers, layer.kept_rows, layer.own_logits, layer.finish_hidden, layer.finish_weight,
 )
 for arch in (80, 90):
     for kind in ("*fp32", "*bf16", "*fp16"):
@@ -696,7 +725,7 @@ for arch in (80, 90):
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
                     "SCALED": weighted, "EXACT": kind == "*fp32", "BIASED": weighted,
-                    "PARTS": 8, "ROWS": 8,
+                    "PARTS": 8, "ROWS": 8, "STEP": 512,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish
@@ -705,10 +734,10 @@ for arch in (80, 90):
                         signature[name], constants[name] = "constexpr", known[name]
                     elif name == "target":
                         signature[name] = "*fp32" if soft else "*i64"
-                    elif name in ("label", "order"):
-                        signature[name] = "*i64"
+                    elif name in ("label", "order", "border"):
+                        signature[name] = "*i32" if name == "border" else "*i64"
                     elif name in POINTERS:
-                        same = name in ("logits", "out", "values") and not finish
+                        same = name in ("logits", "out", "total") and not finish
                         rows = kernel is ours.rows and name == "out"
                         signature[name] = kind if same and not rows else "*fp32"
                     else:
@@ -718,6 +747,24 @@ for arch in (80, 90):
                     options={"num_warps": 8},
                 )
                 assert made.asm["cubin"]
+
+from penex.kernels import linear_product as product
+
+tile = product._ROWS, product._COLUMNS, product._DEPTH
+signature = {
+    "hidden": f"tensordesc<bf16[{tile[0]}, {tile[2]}]>",
+    "weight": f"tensordesc<bf16[{tile[1]}, {tile[2]}]>",
+    "out": f"tensordesc<bf16[{tile[0]}, {tile[1]}]>",
+    "mass": "*fp32", "sums": "*fp32", "rows": "i32", "columns": "i32", "limit": "fp32",
+}
+names = ("WIDTH", "ROWS", "COLUMNS", "DEPTH", "GROUP", "PROGRAMS")
+constants = dict(zip(names, (4096, *tile, product._GROUP, 132)))
+made = triton.compile(
+    ASTSource(product.powers_of_product, signature | dict.fromkeys(names, "constexpr"), constants),
+    target=GPUTarget("cuda", 90, 32),
+    options={"num_warps": product._WARPS, "num_stages": product._STAGES},
+)
+assert "wgmma" in made.asm["ptx"] and made.metadata.shared <= 227 * 1024
 print("compiled")
 """
 

@@ -42,7 +42,8 @@ def linear_penex(
         label_smoothing: between 0 and 1. With it there are four products instead of three.
         reduction: ``mean`` or ``sum``.
         chunk: how many classes at a time; by default so many that a chunk of the logits is about
-            as large as the hidden states, or 128 MiB on a GPU.
+            as large as the hidden states, or 96 MiB on a GPU, and as many more as lie in what the
+            weights' gradient takes up anyhow.
 
     >>> import torch
     >>> target = torch.tensor([0, 1, 2, 0])

@@ -1,5 +1,6 @@
 """What a linear layer with a loss on it was given, checked and read once, for `kernels.linear`."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +13,10 @@ from penex.kernels import choice, linear_plain
 # A chunk of the logits has at most the size of the hidden states' gradient in float32, but at least
 # this: smaller products leave a GPU's processors waiting, larger ones a CPU's caches. It depends on
 # shapes alone and not on what memory is free, so that the same batch gives the same bits.
-_ROOM_ON_GPU, _ROOM = 2**27, 2**23
+_ROOM_ON_GPU, _ROOM = 3 * 2**25, 2**23
 _LEAST_CHUNK = 256
+# Products of an odd number of classes are slow on a GPU.
+_EVEN = 64
 
 
 class Options(NamedTuple):
@@ -54,6 +57,7 @@ class Batch(NamedTuple):
         limit: up to where exp f is exact.
         own_limit: up to where exp(-alpha f) is.
         chunk: how many classes at a time.
+        grows: whether there may be more of them while the weights' gradient has room for them.
         fused: whether Triton makes what is no product.
     """
 
@@ -69,6 +73,7 @@ class Batch(NamedTuple):
     limit: float
     own_limit: float
     chunk: int
+    grows: bool
     fused: bool
 
     @property
@@ -78,7 +83,7 @@ class Batch(NamedTuple):
 
     def again(self, hidden: Tensor) -> "Batch":
         """The batch with its hidden states, once more."""
-        return self._replace(hidden=_zeroed(hidden.detach(), self.mass))
+        return self._replace(hidden=_zeroed(hidden.detach(), self.mass, self.fused))
 
 
 def read(
@@ -108,8 +113,9 @@ def read(
         own = (1 - smoothing) * own
         mass = own + kept * spread.sum()
     limit = F.exp_limit(len(hidden) * classes, wide)
+    fused = _is_fused(hidden, weight, spread, options.impl)
     return Batch(
-        hidden=_zeroed(hidden.detach(), mass),
+        hidden=_zeroed(hidden.detach(), mass, fused),
         weight=weight.detach(),
         bias=None if bias is None else bias.detach().to(wide),
         label=index,
@@ -120,8 +126,11 @@ def read(
         alpha=alpha,
         limit=limit,
         own_limit=limit if alpha > 0 else -alpha * limit,
-        chunk=min(options.chunk or chunk_of(len(hidden), classes, hidden), -(-classes // 64) * 64),
-        fused=_is_fused(hidden, weight, spread, options.impl),
+        chunk=min(
+            options.chunk or chunk_of(len(hidden), classes, hidden), -(-classes // _EVEN) * _EVEN
+        ),
+        grows=options.chunk is None and _grows(hidden),
+        fused=fused,
     )
 
 
@@ -136,6 +145,52 @@ def chunk_of(tokens: int, classes: int, hidden: Tensor) -> int:
     most = max(_LEAST_CHUNK, max(tokens * hidden.shape[1] * 4, floor) // size)
     share = -(-classes // -(-classes // most))
     return -(-share // _LEAST_CHUNK) * _LEAST_CHUNK
+
+
+class Part(NamedTuple):
+    """A chunk of classes.
+
+    Attributes:
+        classes: which.
+        ahead: how many of the first ones belong to the next part, and count nothing in this one.
+        lent: whether its logits are where the weights' gradient of classes before it will be.
+    """
+
+    classes: slice
+    ahead: int
+    lent: bool
+
+
+def parts(classes: int, chunk: int, lent: tuple[int, int] | None = None) -> Iterator[Part]:
+    """Chunks of classes from the last class to the first.
+
+    Until a class's turn has come, the memory of its weights' gradient is free. So the first chunks,
+    the large ones, lie there: each as large as what is before it has room for. Where chunks are
+    even, the number of classes need not be: then one chunk reaches into the next one.
+
+    Args:
+        classes: how many there are.
+        chunk: how many have a memory of their own; a multiple of 64 if anything is lent.
+        lent: how many numbers a class has in the weights' gradient and in the logits, if these may
+            lie there.
+
+    >>> [part.classes.stop - part.classes.start for part in parts(1000, 128, (8, 8))]
+    [448, 256, 128, 128, 64]
+    >>> [*parts(100, 64)] == [Part(slice(36, 100), 28, False), Part(slice(0, 64), 0, False)]
+    True
+    """
+    if chunk >= classes:
+        yield Part(slice(0, classes), 0, lent=False)
+        return
+    stop = classes + (-classes % _EVEN if chunk % _EVEN == 0 else 0)
+    while stop > 0:
+        last, size, room = min(stop, classes), min(stop, chunk), 0
+        if lent is not None:
+            room = last * lent[0] // max(sum(lent), 1) // _EVEN * _EVEN
+            share = -(-stop // -(-stop // chunk))  # what is left over, in parts about equal
+            size = room if room > chunk else min(chunk, -(-share // _EVEN) * _EVEN)
+        yield Part(slice(last - size, last), stop - last, room > chunk)
+        stop -= size
 
 
 def check(
@@ -212,9 +267,18 @@ def _products_dtype(hidden: Tensor) -> torch.dtype:
     return torch.float32 if hidden.dtype == torch.float16 else hidden.dtype
 
 
-def _zeroed(hidden: Tensor, mass: Tensor) -> Tensor:
+def _zeroed(hidden: Tensor, mass: Tensor, fused: bool) -> Tensor:
     """The hidden states, 0 at positions that weigh nothing, whatever stands there."""
-    return torch.where((mass != 0).unsqueeze(1), hidden, 0).to(_products_dtype(hidden))
+    dtype = _products_dtype(hidden)
+    if fused and hidden.stride(1) == 1:  # torch's own way reads no 16 bytes at once
+        kept: Tensor = choice.launches().kept_rows(hidden, mass, dtype)
+        return kept
+    return torch.where((mass != 0).unsqueeze(1), hidden, 0).to(dtype)
+
+
+def _grows(hidden: Tensor) -> bool:
+    """Whether larger chunks are faster; a CPU has caches."""
+    return not hidden.is_cpu
 
 
 def _check_range(index: Tensor, classes: int) -> None:

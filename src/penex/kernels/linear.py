@@ -10,6 +10,9 @@ e(f) = exp(min(f, limit)) being the slope of the saturated exponential. dW_c is 
 written once; only dH is added up, in float32. At the end both are multiplied by rho / D, and the
 targets' part, one entry a position, is added.
 
+Products of more classes are faster. The walk begins with the last classes, and as long as the
+first ones' dW is not written a GPU has the logits of a chunk in its memory: see `head.parts`.
+
 With label smoothing the first term is as dense as the second and rho is no factor any more: then a
 first walk makes the sums, and a second one, which knows rho, the gradient: four products.
 """
@@ -136,32 +139,61 @@ def walk(batch: Batch, wanted: list[bool], rho: Tensor | float | None = None) ->
     """
     h, mass = batch.hidden, batch.mass
     assert h is not None
-    tokens, classes = len(h), len(batch.weight)
+    (tokens, width), classes = h.shape, len(batch.weight)
     wide, narrow = mass.dtype, h.dtype
     se, ex = torch.zeros_like(mass), torch.zeros_like(mass)
-    d_hidden = torch.zeros(h.shape, dtype=wide, device=h.device) if wanted[0] else None
+    d_hidden = torch.empty(h.shape, dtype=wide, device=h.device) if wanted[0] else None
     d_weight = torch.empty(batch.weight.shape, dtype=narrow, device=h.device) if wanted[1] else None
     d_bias = torch.empty(classes, dtype=wide, device=h.device) if wanted[2] else None
-    # A chunk's rows begin where 16 bytes can be read at once, however many classes are left for
-    # the last one (50,257 is odd): it is a part of the same memory.
-    memory = torch.empty(tokens, batch.chunk, dtype=narrow, device=h.device)
+    lent = (width, tokens) if batch.grows and wanted[1] else None
+    parts = list(head.parts(classes, batch.chunk, lent))
+    memory = _memory(parts, h)
     with torch.autocast(h.device.type, enabled=False):
-        for start in range(0, classes, batch.chunk):
-            part = slice(start, min(start + batch.chunk, classes))
-            rows = batch.weight[part].to(narrow)
-            f = torch.mm(h, rows.t(), out=memory[:, : len(rows)])
-            bias = None if batch.bias is None else batch.bias[part]
-            if batch.spread is not None:
-                _spread_powers(f, bias, batch, batch.spread[part], se, ex, rho)
+        for k, (part, ahead, is_lent) in enumerate(parts):
+            count = part.stop - part.start
+            if is_lent and d_weight is not None:
+                f = d_weight.view(-1)[: tokens * count].view(tokens, count)
             else:
-                batch.kernels.powers(f, bias, mass, se, batch.limit)
+                f = memory[:, :count]
+            rows = batch.weight[part].to(narrow)
+            bare = batch.fused and not ahead and batch.bias is None and batch.spread is None
+            if not (bare and batch.kernels.product(h, rows, mass, se, batch.limit, f)):
+                torch.mm(h, rows.t(), out=f)
+                _powers(f[:, ahead:], slice(part.start + ahead, part.stop), batch, se, ex, rho)
+            if ahead:
+                f[:, :ahead] = 0  # they are in the next part, and are to add nothing here
             if d_bias is not None:
                 torch.sum(f, 0, dtype=wide, out=d_bias[part])
             if d_weight is not None:
                 torch.mm(f.t(), h, out=d_weight[part])
             if d_hidden is not None:
-                _add_product(d_hidden, f, rows)
+                _add_product(d_hidden, f, rows, is_first=k == 0)
     return Walk(se, ex, d_hidden, d_weight, d_bias)
+
+
+def _memory(parts: list[head.Part], hidden: Tensor) -> Tensor:
+    """The memory of the logits of any part that has to have its own.
+
+    Its rows begin where 16 bytes can be read at once, however many classes a part has.
+    """
+    most = max((p.classes.stop - p.classes.start for p in parts if not p.lent), default=0)
+    return hidden.new_empty(len(hidden), -(-most // 64) * 64)
+
+
+def _powers(
+    f: Tensor,
+    part: slice,
+    batch: Batch,
+    se: Tensor,
+    ex: Tensor,
+    rho: Tensor | float | None,
+) -> None:
+    """Make the exponentials of some classes' logits, in their place, and add to their sums."""
+    bias = None if batch.bias is None else batch.bias[part]
+    if batch.spread is not None:
+        _spread_powers(f, bias, batch, batch.spread[part], se, ex, rho)
+    else:
+        batch.kernels.powers(f, bias, batch.mass, se, batch.limit)
 
 
 def _spread_powers(
@@ -199,13 +231,21 @@ def _own(batch: Batch) -> tuple[Tensor, Tensor]:
     return value, x.clamp_(max=batch.own_limit).exp_().mul_(batch.own)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left right to a total in float32, though they may be in half precision."""
+def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) -> None:
+    """Add left right to a total in float32, though they may be in half precision.
+
+    The first one is written there, whatever there was.
+    """
     if total.dtype == left.dtype:
-        total.addmm_(left, right)
+        torch.addmm(total, left, right, beta=0 if is_first else 1, out=total)
     elif _adds_wide(left.device):
         # The sum is made where the product is, and no product is stored.
-        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+        if is_first:
+            torch.mm(left, right, out_dtype=total.dtype, out=total)
+        else:
+            torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    elif is_first:
+        total.copy_(left @ right)
     else:
         total += left @ right
 
@@ -219,6 +259,7 @@ def _adds_wide(device: torch.device) -> bool:
         small = torch.ones(16, 16, dtype=torch.bfloat16, device=device)
         total = torch.zeros(16, 16, device=device)
         try:
+            torch.mm(small, small, out_dtype=total.dtype, out=total)
             torch.addmm(total, small, small, out_dtype=total.dtype, out=total)
             _WIDE[device] = True
         except (RuntimeError, TypeError):  # an older torch, or a device for which it has none
@@ -266,8 +307,7 @@ class _WithGradients(torch.autograd.Function):
             rest = batch.label, pull, factor, hidden.dtype
             result[0] = kernels.finish_hidden(found.hidden, weight, *rest)
         if found.weight is not None:
-            kernels.scale(found.weight, factor)
-            kernels.add_rows(found.weight, batch.label, pull, hidden)
+            kernels.finish_weight(found.weight, batch.label, pull, factor, hidden)
             result[1] = found.weight.to(weight.dtype)
         if found.bias is not None:
             d_bias = found.bias.mul_(factor).index_add_(0, batch.label, pull)

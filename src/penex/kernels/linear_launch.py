@@ -1,5 +1,8 @@
 """How the kernels of `linear_triton` are launched; `linear_plain` has their plain twins."""
 
+import functools
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,6 +11,7 @@ from penex.kernels.launch import INTERPRETED as INTERPRETED
 from penex.kernels.launch import _aligned, _is_exact, _launch, block_of
 
 _ROWS, _BLOCK = 8, 512  # of a tile of hidden states: a frequent class has hundreds of positions
+_LARGEST = 4096  # numbers that a program reads at once
 
 
 def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit: float) -> None:
@@ -22,7 +26,7 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
     """
     rows, classes = logits.shape
     # One program has a whole row, so that its sum needs no other and has a fixed order.
-    block = min(4096, 1 << max(4, (classes - 1).bit_length()))
+    block = min(_LARGEST, 1 << max(4, (classes - 1).bit_length()))
     tensors = logits, logits if bias is None else bias, mass, se
     key = logits.dtype, logits.shape, logits.stride(0), bias is None, _aligned(*tensors)
     _launch(
@@ -31,12 +35,54 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
     )  # fmt: skip
 
 
-def scale(values: Tensor, factor: Tensor) -> None:
-    """Multiply dense values of one of `DTYPES` by a float32 number, in place."""
-    count, block = values.numel(), 4096
-    key = values.dtype, count, _aligned(values, factor)
-    programs = -(-count // block)
-    _launch(kernels.scale, key, values.device, programs, values, factor, count, block, 8)
+def product(
+    hidden: Tensor, weight: Tensor, mass: Tensor, se: Tensor, limit: float, out: Tensor
+) -> bool:
+    """What `powers` makes of the logits h W^T, without them, if that is known to be faster.
+
+    Args:
+        hidden: h, (T, H), dense.
+        weight: W, (C, H).
+        mass: (T) in float32.
+        se: (T) in float32.
+        limit: up to where exp is exact.
+        out: (T, C), where the exponentials go.
+    """
+    found = _product()
+    if found is None or not found.can(hidden, weight, out):
+        return False
+    found.powers(hidden, weight, mass, se, limit, out)
+    return True
+
+
+@functools.cache
+def _product() -> Any:
+    """The module, unless this Triton knows no descriptors of tensors."""
+    try:
+        from penex.kernels import linear_product
+    except ImportError:
+        return None
+    return linear_product
+
+
+def kept_rows(hidden: Tensor, mass: Tensor, dtype: torch.dtype) -> Tensor:
+    """A dense copy of the hidden states, 0 at positions without mass, whatever stands there.
+
+    Args:
+        hidden: (T, H); the features lie side by side.
+        mass: (T) in float32.
+        dtype: of the copy.
+    """
+    rows, width = hidden.shape
+    out = torch.empty(rows, width, dtype=dtype, device=hidden.device)
+    block, warps = block_of(width)
+    tensors = hidden, mass, out
+    key = hidden.dtype, dtype, hidden.shape, hidden.stride(0), _aligned(*tensors)
+    _launch(
+        kernels.kept_rows, key, hidden.device, rows, *tensors, width, hidden.stride(0),
+        -(-width // block), block, warps,
+    )  # fmt: skip
+    return out
 
 
 def own_logits(hidden: Tensor, weight: Tensor, label: Tensor) -> Tensor:
@@ -84,22 +130,28 @@ def finish_hidden(
     return out
 
 
-def add_rows(total: Tensor, label: Tensor, pull: Tensor, hidden: Tensor) -> None:
-    """Add pull_i h_i to row label_i of total, each row's sum in float32 and at once.
+def finish_weight(
+    total: Tensor, label: Tensor, pull: Tensor, factor: Tensor, hidden: Tensor
+) -> None:
+    """Factor total, in place, and pull_i h_i in row label_i, each row's sum in float32 and at once.
 
     Args:
         total: (K, H), dense.
         label: int64 class indices, (T).
         pull: (T) in float32.
+        factor: a number in float32.
         hidden: (T, H).
     """
-    rows, width = hidden.shape
-    hidden = hidden.contiguous()
-    label, order = label.sort(stable=True)
-    parts = -(-width // _BLOCK)
-    tensors = total, hidden, label, order, pull
-    key = total.dtype, hidden.dtype, hidden.shape, len(total), _aligned(*tensors)
+    (classes, width), hidden = total.shape, hidden.contiguous()
+    label, order = label.int().sort(stable=True)  # half as long as that of int64
+    # Where each class begins in that order; what is no class is before or after all of them.
+    border = torch.arange(classes + 1, dtype=torch.int32, device=total.device)
+    border = torch.searchsorted(label, border, out_int32=True)
+    block = min(_LARGEST, 1 << max(4, (width - 1).bit_length()))
+    parts = -(-width // block)
+    tensors = total, factor, hidden, order, border, pull
+    key = total.dtype, hidden.dtype, hidden.shape, classes, _aligned(*tensors)
     _launch(
-        kernels.add_rows, key, total.device, rows * parts, *tensors, rows, len(total), width,
-        parts, _ROWS, _BLOCK, 4,
+        kernels.finish_weight, key, total.device, classes * parts, *tensors, width,
+        parts, block, _ROWS, min(_BLOCK, block), max(1, block // 1024),
     )  # fmt: skip

@@ -45,7 +45,15 @@ def finish_hidden(
     return out
 
 
-def scale(values: Tensor, factor: Tensor) -> None:
+def finish_weight(
+    total: Tensor, label: Tensor, pull: Tensor, factor: Tensor, hidden: Tensor
+) -> None:
+    """Multiply total by a factor, in place, and add pull_i h_i to row label_i of it."""
+    _scale(total, factor)
+    _add_rows(total, label, pull, hidden)
+
+
+def _scale(values: Tensor, factor: Tensor) -> None:
     """Multiply in place, by a factor that is not rounded to the dtype of the values."""
     if values.dtype == factor.dtype:
         values.mul_(factor)
@@ -54,7 +62,7 @@ def scale(values: Tensor, factor: Tensor) -> None:
         values[part].mul_(factor.view(1))
 
 
-def add_rows(total: Tensor, label: Tensor, pull: Tensor, hidden: Tensor) -> None:
+def _add_rows(total: Tensor, label: Tensor, pull: Tensor, hidden: Tensor) -> None:
     """Add pull_i h_i to row label_i of total, with sums in float32.
 
     A frequent class has hundreds of positions; added one by one in bfloat16, all but the first 256

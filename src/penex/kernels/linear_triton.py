@@ -34,12 +34,18 @@ def powers(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def scale(values, factor, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A stretch of values times a number, which is not rounded to their dtype first."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = place < count
-    scaled = tl.load(values + place, mask=mask).to(tl.float32) * tl.load(factor)
-    tl.store(values + place, scaled.to(values.dtype.element_ty), mask=mask)
+def kept_rows(  # type: ignore[no-untyped-def]
+    hidden, mass, out, width, row_step, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One position's hidden states, or zeros if it has no mass."""
+    row = tl.program_id(0).to(tl.int64)
+    own = tl.load(mass + row)
+    for k in range(BLOCKS):
+        columns = k * BLOCK + tl.arange(0, BLOCK)
+        inside = columns < width
+        h = tl.load(hidden + row * row_step + columns, mask=inside, other=0.0)
+        h = tl.where(own != 0, h.to(out.dtype.element_ty), 0.0)
+        tl.store(out + row * width + columns, h, mask=inside)
 
 
 @triton.jit
@@ -81,31 +87,32 @@ def finish_hidden(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def add_rows(  # type: ignore[no-untyped-def]
-    total, hidden, label, order, pull, count, classes, width,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def finish_weight(  # type: ignore[no-untyped-def]
+    total, factor, hidden, order, border, pull, width,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """A stretch of the row of one class: what its positions, sorted by class, add to it."""
-    first = tl.program_id(0) // PARTS
-    columns = (tl.program_id(0) % PARTS) * BLOCK + tl.arange(0, BLOCK)
-    inside = columns < width
-    y = tl.load(label + first)
-    begins = (first == 0) | (y != tl.load(label + tl.maximum(first - 1, 0)))
-    if begins & (y >= 0) & (y < classes):
-        sums = tl.zeros((BLOCK,), tl.float32)
-        start = first
-        found = tl.full((), ROWS, tl.int32)
-        while found == ROWS:  # as long as all of them were of this class
-            place = start + tl.arange(0, ROWS)
-            same = (place < count) & (tl.load(label + place, mask=place < count, other=-1) == y)
-            row = tl.load(order + place, mask=same, other=0)
-            outer = tl.load(pull + row, mask=same, other=0.0)
-            # What weighs nothing may be no number, and 0 times that is to be 0.
-            mask = (outer != 0)[:, None] & inside[None, :]
-            h = tl.load(hidden + row[:, None] * width + columns[None, :], mask=mask, other=0.0)
-            sums += tl.sum(outer[:, None] * h.to(tl.float32), axis=0)
-            found = tl.sum(same.to(tl.int32))
-            start += ROWS
-        place = total + y * width + columns
-        sums += tl.load(place, mask=inside, other=0.0).to(tl.float32)
-        tl.store(place, sums.to(total.dtype.element_ty), mask=inside)
+    """A stretch of the row of one class: a number times it, and what its positions add to it."""
+    y = (tl.program_id(0) // PARTS).to(tl.int64)
+    first = (tl.program_id(0) % PARTS) * BLOCK
+    place = total + y * width
+    whole = first + tl.arange(0, BLOCK)
+    scaled = tl.load(place + whole, mask=whole < width).to(tl.float32) * tl.load(factor)
+    tl.store(place + whole, scaled.to(total.dtype.element_ty), mask=whole < width)
+    begin, end = tl.load(border + y), tl.load(border + y + 1)
+    if begin < end:  # few classes have any
+        tl.debug_barrier()  # other threads than those that wrote a number may read it
+        for k in range(0, BLOCK, STEP):
+            columns = first + k + tl.arange(0, STEP)
+            inside = columns < width
+            sums = tl.load(place + columns, mask=inside, other=0.0).to(tl.float32)
+            start = begin
+            while start < end:
+                of_class = start + tl.arange(0, ROWS)
+                row = tl.load(order + of_class, mask=of_class < end, other=0)
+                outer = tl.load(pull + row, mask=of_class < end, other=0.0)
+                # What weighs nothing may be no number, and 0 times that is to be 0.
+                some = (outer != 0)[:, None] & inside[None, :]
+                h = tl.load(hidden + row[:, None] * width + columns[None, :], mask=some, other=0.0)
+                sums += tl.sum(outer[:, None] * h.to(tl.float32), axis=0)
+                start += ROWS
+            tl.store(place + columns, sums.to(total.dtype.element_ty), mask=inside)
