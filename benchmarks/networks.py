@@ -167,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="*", default=["resnet18", "vit_base"], choices=TASKS)
+    parser.add_argument("networks", nargs="*", default=("resnet18", "vit_base"))
     parser.add_argument("--loss", default="penex")
     parser.add_argument("--seconds", type=positive, default=5, help="for each way")
     parser.add_argument("--write", type=Path)

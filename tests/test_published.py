@@ -123,7 +123,7 @@ def _of_size(view: View | None = None) -> results.Results:
 def test_few_training_images() -> None:
     """docs/results.md: the table by size, and what is said to be beyond luck."""
     said = table("docs/results.md", "test set, last epoch: accuracy / cross-entropy / ECE")
-    for column, size in enumerate((2_000, 10_000, 40_000)):
+    for column, size in enumerate((500, 2_000, 10_000, 40_000)):
         rows = _of_size().at(size)
         for cells, row in zip(said.values(), rows, strict=True):
             three = (mean(row, metric) for metric in ("accuracy", "cross_entropy", "ece"))
@@ -134,7 +134,7 @@ def test_few_training_images() -> None:
             clear = all(lead.high < 0 for lead in better)
             assert clear == ((size, metric) != (40_000, "ece")), (size, metric)
     early = _of_size(View("best", True))
-    for size in (2_000, 10_000):
+    for size in (500, 2_000, 10_000):
         *others, floor = early.at(size)
         for row in others:
             assert mean(floor, "accuracy") > mean(row, "accuracy")
