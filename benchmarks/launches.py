@@ -52,9 +52,9 @@ def launches(logits: Tensor, target: Tensor) -> None:
     sums = launch.rows(logits, target, None, 0.1, -100, 0.0)
     rho = torch.zeros((), device=logits.device)
     rest = 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True, True
-    value, numbers = launch.finish(sums, rho, *rest)
+    value = launch.finish(sums, rho, *rest)
     out = torch.empty_like(logits)
-    launch.gradient(logits, target, None, sums, value, numbers, out, 0.1, 0.0)
+    launch.gradient(logits, target, None, sums, value, out, 0.1, 0.0)
 
 
 def pieces(logits: Tensor, target: Tensor) -> dict[str, Callable[[], object]]:

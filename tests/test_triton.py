@@ -4,6 +4,7 @@ They need Triton, and a GPU or its interpreter: `make test-triton` installs it a
 """
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -370,9 +371,9 @@ def test_the_operators_keep_their_promises() -> None:
     rho = torch.tensor(0.2, device=DEVICE)
     step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True, True)
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
-    _, numbers = launch.finish(*step)
+    launch.finish(*step)
     grad = torch.ones((), device=DEVICE)
-    rest = (logits, target, weight, sums, grad, numbers, 0.1, 0.0)
+    rest = (logits, target, weight, sums, grad, 0.1, 0.0)
     torch.library.opcheck(fused._gradient_op, rest, test_utils=checks)
 
 
@@ -490,6 +491,7 @@ class Recorder:
     """Stands for a kernel: it notes how it is launched, and what was compiled is one too."""
 
     asm = ""
+    function = packed_metadata = None
 
     def __init__(self, made: list[tuple[Any, ...]], again: list[tuple[Any, ...]]) -> None:
         self.made, self.again = made, again
@@ -501,16 +503,31 @@ class Recorder:
 
         return launched
 
+    def run(self, *given: Any) -> None:
+        """A compiled kernel's own launcher: grid, stream, function and five that none needs."""
+        self.again.append((given[:3], given[9:]))
 
-def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """What is launched, with nothing kept from before and any driver's stream."""
+    from penex.kernels import launch
+
+    streams = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda _: 0))
+    monkeypatch.setattr(launch, "_driver", streams)
+    monkeypatch.setattr(launch, "_runners", {})
+    return Recorder([], [])
+
+
+def test_triton_is_asked_once_for_each_kind_of_batch(
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorder
+) -> None:
     """A compilation is used again only where Triton would take the same: see its specialisation."""
     from penex.kernels import launch
     from penex.kernels import triton as kernels
 
-    made: list[tuple[Any, ...]] = []
-    again: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(launch, "_runners", {})
-    monkeypatch.setattr(kernels, "rows", Recorder(made, again))
+    made, again = recorded.made, recorded.again
+    monkeypatch.setattr(kernels, "rows", recorded)
     logits, target = batch(0, (8, 32), torch.float32, "hard")
 
     def rows(
@@ -539,18 +556,41 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
     assert rows(smoothing=1) == 8
     assert rows(alpha=1) == 8  # no constant of a compilation
     for _, arguments in made + again:
-        assert [type(arguments[k]) for k in (10, 11, 13)] == 3 * [float]
+        assert [type(number) for number in arguments[4:7]] == 3 * [float]
 
-    monkeypatch.setattr(kernels, "finish", Recorder(made, again))
-    sums, rho = torch.ones(4, 8, device=DEVICE), torch.ones((), device=DEVICE)
+    monkeypatch.setattr(kernels, "finish", recorded)
+    sums, rho = torch.ones(34, device=DEVICE), torch.ones((), device=DEVICE)
     launch.finish(sums, rho, 0.1, 1, 1e-6, 100, 0.0, True, False, True, False)
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, True, False, True, False)
     assert len(made) == 9  # an ema of 1 is no constant of it
-    assert [type(number) for number in made[-1][1][5:10]] == 5 * [float]
+    assert [type(number) for number in made[-1][1][3:8]] == 5 * [float]
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, False)
     assert len(made) == 10
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, True)
     assert len(made) == 11
+
+
+def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch, recorded: Recorder) -> None:
+    """A kept kernel is launched past Triton's hooks only while there are none."""
+    from penex.kernels import launch
+    from penex.kernels import triton as kernels
+
+    hook = SimpleNamespace(calls=[])
+    hooks = SimpleNamespace(launch_enter_hook=hook, launch_exit_hook=None)
+    monkeypatch.setattr(launch, "_hooks", hooks)
+    monkeypatch.setattr(kernels, "rows", recorded)
+    runs: list[object] = []
+    monkeypatch.setattr(recorded, "run", lambda *given: runs.append(given), raising=False)
+    given = *batch(0, (8, 32), torch.float32, "hard"), None, 0.1, -100, 0.0
+    for _ in range(2):
+        launch.rows(*given)
+    assert (len(runs), len(recorded.again)) == (1, 0)
+    hook.calls.append(print)  # Triton 3.5 and later: a chain
+    launch.rows(*given)
+    hooks.launch_enter_hook, hooks.launch_exit_hook = None, print  # before: a function, or None
+    launch.rows(*given)
+    assert (len(runs), len(recorded.again)) == (1, 2)
+    assert len(recorded.again[0][1]) == len(recorded.made[0][1])
 
 
 def layer(
@@ -616,14 +656,12 @@ def test_what_triton_cannot_do_for_a_linear_layer_is_said() -> None:
 
 
 def test_a_linear_layers_kernels_are_kept_by_all_that_they_depend_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorder
 ) -> None:
     """Another number of positions is another number of programs."""
-    from penex.kernels import launch, linear_launch, linear_triton
+    from penex.kernels import linear_launch, linear_triton
 
-    made: list[tuple[Any, ...]] = []
-    again: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(launch, "_runners", {})
+    made, again = recorded.made, recorded.again
     names = "powers", "scale", "own_logits", "finish_hidden", "add_rows"
     for name in names:
         monkeypatch.setattr(linear_triton, name, Recorder(made, again))

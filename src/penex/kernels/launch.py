@@ -1,21 +1,29 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
-import functools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from triton import __version__ as _VERSION
+from triton.runtime.driver import driver as _driver
 
 from penex import functional as F
 from penex.kernels import triton
+
+try:
+    from triton.knobs import runtime as _hooks
+except ImportError:  # before Triton 3.4
+    from triton.compiler import CompiledKernel
+
+    _hooks = CompiledKernel
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _LARGEST_BLOCK = 2048
 _MOST_KEPT = 4096
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Before Triton 3.3 a compiled kernel that was launched directly, as in `_launch`, wanted only the
 # arguments that are no constants of its compilation; since then it takes all of them.
@@ -41,57 +49,85 @@ def block_of(columns: int) -> tuple[int, int]:
     return block, min(4, max(1, block // 256))
 
 
-def _is_exact(logits: Tensor) -> bool:
+def _is_exact(dtype: torch.dtype) -> bool:
     """Whether exp must be good to the last bits; the interpreter's always is."""
-    return logits.dtype == torch.float32 and not INTERPRETED
+    return dtype == torch.float32 and not INTERPRETED
 
 
 # By everything that a compilation and its number of programs depend on: the kernel, dtypes, sizes,
 # steps, alignment, device.
 _runners: dict[tuple[object, ...], Callable[..., None]] = {}
 
+# Programs, warps, and the arguments that come last: whole numbers, and what is known in compiling.
+Plan: TypeAlias = tuple[int, int, tuple[object, ...]]
+
 
 def _launch(
-    kernel: Any, key: tuple[object, ...], device: torch.device, programs: int, *given: object
+    kernel: Any,
+    plan: Callable[..., Plan],
+    key: tuple[Any, ...],
+    device: torch.device,
+    tensors: tuple[Tensor, ...],
+    numbers: tuple[float, ...] = (),
 ) -> None:
     """Launch a kernel. Which of its compilations it is, Triton is asked once: that takes long.
 
     Args:
         kernel: of `kernels.triton`.
-        key: everything that a compilation depends on besides the kernel and the device: dtypes,
-            flags, every whole number, and how tensors are aligned. A float is a float, whichever.
+        plan: how it is launched, a function of the key.
+        key: everything that the plan and a compilation depend on besides the kernel, the device and
+            where tensors begin: dtypes, flags, every whole number. A float is a float, whichever.
         device: where.
-        programs: how many.
-        given: the arguments in their order, and the number of warps.
+        tensors: the first arguments.
+        numbers: those that follow, each a float.
     """
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
+    index = device.index
+    if index is not None and index != _current_device():
         with torch.cuda.device(device):
-            _launch(kernel, key, device, programs, *given)
+            _launch(kernel, plan, key, device, tensors, numbers)
         return
-    key = id(kernel), device, key  # the id, as hash(kernel) takes a lock at every launch
-    run = _runners.get(key)
+    places, bits = [], 0
+    for tensor in tensors:
+        place = tensor.data_ptr()
+        places.append(place)
+        bits |= place
+    # Which of them begin where 16 bytes can be read at once; nearly always all do.
+    aligned = bits % 16 == 0 or tuple([place % 16 == 0 for place in places])
+    kept = id(kernel), index, aligned, key  # the id, as hash(kernel) takes a lock at every launch
+    run = _runners.get(kept)
     if run is not None:
-        run(*given[:-1])
+        run(*places, *numbers)
         return
-    *arguments, warps = given
-    compiled = kernel[(programs,)](*arguments, num_warps=warps)
+    programs, warps, rest = plan(*key)
+    compiled = kernel[(programs,)](*tensors, *numbers, *rest, num_warps=warps)
     # Triton's interpreter returns no compiled kernel that could be kept.
     if _TAKES_ALL and hasattr(compiled, "asm"):
         if len(_runners) >= _MOST_KEPT:
             _runners.clear()
-        _runners[key] = compiled[(programs, 1, 1)]
+        _runners[kept] = _runner(compiled, programs, rest, index)
 
 
-@functools.lru_cache(maxsize=128)
-def _limit(summands: int) -> float:
-    # Computed here and not an argument of `rows`: torch.compile, to pass it on as a number, would
-    # fix the batch's size in its graph and compile again for every other size.
-    return F.exp_limit(summands, torch.float32)
+def _runner(
+    compiled: Any, programs: int, rest: tuple[object, ...], index: int | None
+) -> Callable[..., None]:
+    """What launches a compiled kernel, given where tensors begin and its numbers.
 
+    `compiled[(programs, 1, 1)]` does so too, and twice as slowly: it looks up the device again and
+    describes each launch to profilers, be there one or not.
+    """
+    watched = compiled[(programs, 1, 1)]
+    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
+    stream_of = _driver.active.get_current_stream
 
-def _aligned(*tensors: Tensor) -> tuple[bool, ...]:
-    """Which tensors begin where 16 bytes can be read at once."""
-    return tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
+    def launch(*given: object) -> None:
+        enter, leave = _hooks.launch_enter_hook, _hooks.launch_exit_hook
+        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            watched(*given, *rest)
+        else:
+            stream = stream_of(index)
+            run(programs, 1, 1, stream, function, packed, None, None, None, *given, *rest)
+
+    return launch
 
 
 def rows(
@@ -102,7 +138,9 @@ def rows(
     ignore_index: int,
     smoothing: float,
 ) -> Tensor:
-    """The sums of each row: ex, se, its share of D and its mass, (4, N) in float32.
+    """The sums of each row, ex, se, its share of D and its mass, (4, N) in float32; flat.
+
+    Behind them is room for two numbers: the rho that the batch uses and its divisor.
 
     Args:
         logits: (N, C) in one of `DTYPES`, with any strides.
@@ -112,21 +150,36 @@ def rows(
         ignore_index: the class index that takes a row out.
         smoothing: of the labels.
     """
-    rows, classes = logits.shape
-    out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
-    soft = target.dim() == 2
-    spread = soft or smoothing > 0
-    block, warps = block_of(classes)
-    steps = (*logits.stride(), target.stride(0), target.stride(1) if soft else 0)
-    kinds = logits.dtype, target.dtype, None if weight is None else weight.dtype
-    tensors = logits, target, logits if weight is None else weight, out
-    key = kinds, logits.shape, steps, ignore_index, spread, _aligned(*tensors)
-    _launch(
-        triton.rows, key, logits.device, rows, *tensors, rows, classes, *steps,
-        float(alpha), _limit(logits.numel()), ignore_index, float(smoothing),
-        _is_exact(logits), soft, weight is not None, spread, -(-classes // block), block, warps,
+    device = logits.device
+    out = torch.empty(4 * len(logits) + 2, dtype=torch.float32, device=device)
+    key = (
+        logits.dtype, target.dtype, None if weight is None else weight.dtype,
+        logits.shape, logits.stride(), target.stride(), ignore_index, smoothing > 0,
     )  # fmt: skip
+    tensors = logits, target, logits if weight is None else weight, out
+    numbers = float(alpha), float(smoothing)
+    _launch(triton.rows, _rows_plan, key, device, tensors, numbers)
     return out
+
+
+def _rows_plan(
+    dtype: torch.dtype,
+    _: torch.dtype,
+    weights: torch.dtype | None,
+    shape: tuple[int, int],
+    steps: tuple[int, int],
+    target_steps: tuple[int, ...],
+    ignored: int,
+    smooth: bool,
+) -> Plan:
+    rows, classes = shape
+    block, warps = block_of(classes)
+    soft = len(target_steps) == 2
+    return rows, warps, (
+        F.exp_limit(rows * classes, torch.float32), rows, classes, *steps,
+        *target_steps, *(() if soft else (0,)), ignored,
+        _is_exact(dtype), soft, weights is not None, soft or smooth, -(-classes // block), block,
+    )  # fmt: skip
 
 
 def finish(
@@ -141,8 +194,8 @@ def finish(
     listing: bool,
     mean: bool,
     scaled: bool,
-) -> tuple[Tensor, Tensor]:
-    """The loss of a batch; the rho that it used and its divisor, (2). Moves rho in training.
+) -> Tensor:
+    """The loss of a batch. Moves rho in training, and completes the sums.
 
     Args:
         sums: of `rows`.
@@ -157,19 +210,19 @@ def finish(
         mean: whether to divide by D.
         scaled: whether to divide by max(|alpha| EX, rho SE).
     """
-    value, numbers = sums.new_empty(()), sums.new_empty(2)
-    rows = sums.shape[1]
+    device = sums.device
+    value = torch.empty((), dtype=torch.float32, device=device)
+    key = len(sums) // 4, fixed > 0, training, listing, mean, scaled
+    numbers = float(alpha), float(ema), float(rho_min), float(rho_max), float(fixed)
+    _launch(triton.finish, _finish_plan, key, device, (sums, rho, value), numbers)
+    return value
+
+
+def _finish_plan(rows: int, *options: bool) -> Plan:
     block = power(rows)
     # Each number of blocks is a compilation of its own: powers of two make few for all batch sizes.
     blocks = 1 << (-(-rows // block) - 1).bit_length()
-    options = fixed > 0, training, listing, mean, scaled
-    tensors = sums, rho, value, numbers
-    _launch(
-        triton.finish, (rows, options, _aligned(*tensors)), sums.device, 1,
-        *tensors, rows, *map(float, (alpha, ema, rho_min, rho_max, fixed)),
-        *options, blocks, block, 4,
-    )  # fmt: skip
-    return value, numbers
+    return 1, 4, (rows, *options, blocks, block)
 
 
 def gradient(
@@ -178,27 +231,39 @@ def gradient(
     weight: Tensor | None,
     sums: Tensor,
     grad: Tensor,
-    numbers: Tensor,
     out: Tensor,
     alpha: float,
     smoothing: float,
 ) -> None:
     """Write the gradient of each logit to `out`, which may be the logits themselves."""
-    rows, classes = logits.shape
-    soft = target.dim() == 2
-    spread = soft or smoothing > 0
+    key = (
+        logits.dtype, target.dtype, None if weight is None else weight.dtype, grad.dtype, out.dtype,
+        logits.shape, logits.stride(), target.stride(), grad.stride(), out.stride(), smoothing > 0,
+    )  # fmt: skip
+    tensors = logits, target, logits if weight is None else weight, sums, grad, out
+    numbers = float(alpha), float(smoothing)
+    _launch(triton.gradient, _gradient_plan, key, logits.device, tensors, numbers)
+
+
+def _gradient_plan(
+    dtype: torch.dtype,
+    _target: torch.dtype,
+    weights: torch.dtype | None,
+    _grad: torch.dtype,
+    _out: torch.dtype,
+    shape: tuple[int, int],
+    steps: tuple[int, int],
+    target_steps: tuple[int, ...],
+    grad_steps: tuple[int, ...],
+    out_steps: tuple[int, int],
+    smooth: bool,
+) -> Plan:
+    rows, classes = shape
     block, warps = block_of(classes)
     blocks = -(-classes // block)
-    steps = (
-        *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-        grad.stride(0) if grad.dim() else 0, *out.stride(),
-    )  # fmt: skip
-    weights = None if weight is None else weight.dtype
-    kinds = logits.dtype, target.dtype, weights, grad.dtype, out.dtype
-    tensors = logits, target, logits if weight is None else weight, sums, grad, numbers, out
-    key = kinds, logits.shape, steps, spread, _aligned(*tensors)
-    _launch(
-        triton.gradient, key, logits.device, rows * blocks, *tensors,
-        rows, classes, blocks, *steps, float(alpha), _limit(logits.numel()), float(smoothing),
-        _is_exact(logits), soft, weight is not None, spread, block, warps,
+    soft = len(target_steps) == 2
+    return rows * blocks, warps, (
+        F.exp_limit(rows * classes, torch.float32), rows, classes, blocks, *steps,
+        *target_steps, *(() if soft else (0,)), *(grad_steps or (0,)), *out_steps,
+        _is_exact(dtype), soft, weights is not None, soft or smooth, block,
     )  # fmt: skip

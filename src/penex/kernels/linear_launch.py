@@ -5,7 +5,7 @@ from torch import Tensor
 
 from penex.kernels import linear_triton as kernels
 from penex.kernels.launch import INTERPRETED as INTERPRETED
-from penex.kernels.launch import _aligned, _is_exact, _launch, block_of
+from penex.kernels.launch import Plan, _is_exact, _launch, block_of
 
 _ROWS, _BLOCK = 8, 512  # of a tile of hidden states: a frequent class has hundreds of positions
 
@@ -20,23 +20,26 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
         se: (N) in float32.
         limit: up to where exp is exact.
     """
-    rows, classes = logits.shape
+    tensors = logits, logits if bias is None else bias, mass, se
+    key = logits.dtype, *logits.shape, logits.stride(0), bias is not None
+    _launch(kernels.powers, _powers_plan, key, logits.device, tensors, (float(limit),))
+
+
+def _powers_plan(dtype: torch.dtype, rows: int, classes: int, step: int, biased: bool) -> Plan:
     # One program has a whole row, so that its sum needs no other and has a fixed order.
     block = min(4096, 1 << max(4, (classes - 1).bit_length()))
-    tensors = logits, logits if bias is None else bias, mass, se
-    key = logits.dtype, logits.shape, logits.stride(0), bias is None, _aligned(*tensors)
-    _launch(
-        kernels.powers, key, logits.device, rows, *tensors, classes, logits.stride(0), float(limit),
-        _is_exact(logits), bias is not None, -(-classes // block), block, max(1, block // 512),
-    )  # fmt: skip
+    rest = classes, step, _is_exact(dtype), biased, -(-classes // block), block
+    return rows, max(1, block // 512), rest
 
 
 def scale(values: Tensor, factor: Tensor) -> None:
     """Multiply dense values of one of `DTYPES` by a float32 number, in place."""
-    count, block = values.numel(), 4096
-    key = values.dtype, count, _aligned(values, factor)
-    programs = -(-count // block)
-    _launch(kernels.scale, key, values.device, programs, values, factor, count, block, 8)
+    key = values.dtype, values.numel()
+    _launch(kernels.scale, _scale_plan, key, values.device, (values, factor))
+
+
+def _scale_plan(_: torch.dtype, count: int) -> Plan:
+    return -(-count // 4096), 8, (count, 4096)
 
 
 def own_logits(hidden: Tensor, weight: Tensor, label: Tensor) -> Tensor:
@@ -47,16 +50,19 @@ def own_logits(hidden: Tensor, weight: Tensor, label: Tensor) -> Tensor:
         weight: (K, H); the features lie side by side.
         label: int64 class indices, (T).
     """
-    (rows, width), classes = hidden.shape, len(weight)
-    out = torch.empty(rows, dtype=torch.float32, device=hidden.device)
-    block, warps = block_of(width)
+    out = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+    key = hidden.dtype, weight.dtype, hidden.shape, len(weight), weight.stride(0)
     tensors = hidden, weight, label, out
-    key = hidden.dtype, weight.dtype, hidden.shape, classes, weight.stride(0), _aligned(*tensors)
-    _launch(
-        kernels.own_logits, key, hidden.device, rows, *tensors, classes, width, weight.stride(0),
-        -(-width // block), block, warps,
-    )  # fmt: skip
+    _launch(kernels.own_logits, _positions_plan, key, hidden.device, tensors)
     return out
+
+
+def _positions_plan(
+    _given: torch.dtype, _other: torch.dtype, shape: tuple[int, int], classes: int, step: int
+) -> Plan:
+    rows, width = shape
+    block, warps = block_of(width)
+    return rows, warps, (classes, width, step, -(-width // block), block)
 
 
 def finish_hidden(
@@ -72,15 +78,10 @@ def finish_hidden(
         factor: a number in float32.
         dtype: of the result.
     """
-    (rows, width), classes = total.shape, len(weight)
     out = torch.empty_like(total, dtype=dtype)
-    block, warps = block_of(width)
+    key = weight.dtype, dtype, total.shape, len(weight), weight.stride(0)
     tensors = total, weight, label, pull, factor, out
-    key = weight.dtype, dtype, total.shape, classes, weight.stride(0), _aligned(*tensors)
-    _launch(
-        kernels.finish_hidden, key, total.device, rows, *tensors, classes, width, weight.stride(0),
-        -(-width // block), block, warps,
-    )  # fmt: skip
+    _launch(kernels.finish_hidden, _positions_plan, key, total.device, tensors)
     return out
 
 
@@ -93,13 +94,16 @@ def add_rows(total: Tensor, label: Tensor, pull: Tensor, hidden: Tensor) -> None
         pull: (T) in float32.
         hidden: (T, H).
     """
-    rows, width = hidden.shape
     hidden = hidden.contiguous()
     label, order = label.sort(stable=True)
-    parts = -(-width // _BLOCK)
+    key = total.dtype, hidden.dtype, hidden.shape, len(total)
     tensors = total, hidden, label, order, pull
-    key = total.dtype, hidden.dtype, hidden.shape, len(total), _aligned(*tensors)
-    _launch(
-        kernels.add_rows, key, total.device, rows * parts, *tensors, rows, len(total), width,
-        parts, _ROWS, _BLOCK, 4,
-    )  # fmt: skip
+    _launch(kernels.add_rows, _add_plan, key, total.device, tensors)
+
+
+def _add_plan(
+    _total: torch.dtype, _hidden: torch.dtype, shape: tuple[int, int], classes: int
+) -> Plan:
+    rows, width = shape
+    parts = -(-width // _BLOCK)
+    return rows * parts, 4, (rows, classes, width, parts, _ROWS, _BLOCK)

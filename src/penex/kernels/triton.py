@@ -78,8 +78,8 @@ def _spread(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def rows(  # type: ignore[no-untyped-def]
-    logits, target, weight, out, rows, classes, row_step, step, target_row_step, target_step,
-    alpha, limit, ignored, smoothing,
+    logits, target, weight, out, alpha, smoothing,
+    limit, rows, classes, row_step, step, target_row_step, target_step, ignored,
     EXACT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -151,7 +151,7 @@ def rows(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def finish(  # type: ignore[no-untyped-def]
-    sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
+    sums, rho, value, alpha, ema, rho_min, rho_max, fixed, rows,
     FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
     SCALED: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -206,15 +206,14 @@ def finish(  # type: ignore[no-untyped-def]
         tl.store(value, level if MEAN else level * total)
     else:
         tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
-    tl.store(numbers, now)
-    tl.store(numbers + 1, divisor)
+    tl.store(sums + 4 * rows, now)
+    tl.store(sums + 4 * rows + 1, divisor)
 
 
 @triton.jit
 def gradient(  # type: ignore[no-untyped-def]
-    logits, target, weight, sums, grad, numbers, out, rows, classes, blocks,
+    logits, target, weight, sums, grad, out, alpha, smoothing, limit, rows, classes, blocks,
     row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
-    alpha, limit, smoothing,
     EXACT: tl.constexpr,
     SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -229,11 +228,11 @@ def gradient(  # type: ignore[no-untyped-def]
     if not SOFT:
         y = _class(tl.load(q), classes)
     mass = tl.load(sums + 3 * rows + row)
-    scale = tl.load(grad + row * grad_step) / tl.load(numbers + 1)
+    scale = tl.load(grad + row * grad_step) / tl.load(sums + 4 * rows + 1)
     own_limit = _own_limit(alpha, limit)
     x = logits + row * row_step + columns.to(tl.int64) * step
     f = tl.load(x, mask=mask, other=0.0).to(tl.float32)
-    slope = (scale * tl.load(numbers) * mass) * _slope(f, limit, EXACT)
+    slope = (scale * tl.load(sums + 4 * rows) * mass) * _slope(f, limit, EXACT)
     if SPREAD:
         u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
         own = scale * tl.abs(alpha) * u * _slope(-alpha * f, own_limit, EXACT)
