@@ -46,11 +46,10 @@ class _Nothing(torch.autograd.Function):
         return torch.empty_like(logits)
 
 
-def launches(logits: Tensor, target: Tensor) -> None:
+def launches(logits: Tensor, target: Tensor, rho: Tensor) -> None:
     """The three kernels of a batch, one after the other, as nobody's loss."""
     launch = choice.kernels().launch
     sums = launch.rows(logits, target, None, 0.1, -100, 0.0)
-    rho = torch.zeros((), device=logits.device)
     rest = 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True, True
     value = launch.finish(sums, rho, *rest)
     out = torch.empty_like(logits)
@@ -61,6 +60,7 @@ def pieces(logits: Tensor, target: Tensor) -> dict[str, Callable[[], object]]:
     """What is timed, by name, from little to whole."""
     leaf = logits.detach().requires_grad_()
     cross_entropy, ours = nn.CrossEntropyLoss(), PENEX()
+    rho = torch.zeros((), device=logits.device)
 
     def backward(value: Callable[[], Tensor]) -> Callable[[], None]:
         def call() -> None:
@@ -72,7 +72,7 @@ def pieces(logits: Tensor, target: Tensor) -> dict[str, Callable[[], object]]:
     return {
         bench.BASE: backward(lambda: cross_entropy(leaf, target)),
         _NOTHING: backward(lambda: _Nothing.apply(leaf)),  # type: ignore[no-untyped-call]
-        _LAUNCHES: lambda: launches(logits, target),
+        _LAUNCHES: lambda: launches(logits, target, rho),
         _WHOLE: backward(lambda: ours(leaf, target)),
     }
 

@@ -511,11 +511,11 @@ class Recorder:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """What is launched, with nothing kept from before and any driver's stream."""
-    from penex.kernels import launch
+    from penex.kernels import kept
 
     streams = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda _: 0))
-    monkeypatch.setattr(launch, "_driver", streams)
-    monkeypatch.setattr(launch, "_runners", {})
+    monkeypatch.setattr(kept, "_driver", streams)
+    monkeypatch.setattr(kept, "_runners", {})
     return Recorder([], [])
 
 
@@ -555,7 +555,7 @@ def test_triton_is_asked_once_for_each_kind_of_batch(
     assert rows(smoothing=0.5) == 8
     assert rows(smoothing=1) == 8
     assert rows(alpha=1) == 8  # no constant of a compilation
-    for _, arguments in made + again:
+    for _, arguments in made:
         assert [type(number) for number in arguments[4:7]] == 3 * [float]
 
     monkeypatch.setattr(kernels, "finish", recorded)
@@ -572,12 +572,12 @@ def test_triton_is_asked_once_for_each_kind_of_batch(
 
 def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch, recorded: Recorder) -> None:
     """A kept kernel is launched past Triton's hooks only while there are none."""
-    from penex.kernels import launch
+    from penex.kernels import kept, launch
     from penex.kernels import triton as kernels
 
     hook = SimpleNamespace(calls=[])
     hooks = SimpleNamespace(launch_enter_hook=hook, launch_exit_hook=None)
-    monkeypatch.setattr(launch, "_hooks", hooks)
+    monkeypatch.setattr(kept, "_hooks", hooks)
     monkeypatch.setattr(kernels, "rows", recorded)
     runs: list[object] = []
     monkeypatch.setattr(recorded, "run", lambda *given: runs.append(given), raising=False)

@@ -16,10 +16,10 @@ _PLAIN = (Tensor, nn.Parameter)
 def is_common(logits: Tensor, target: Tensor) -> bool:
     """Whether `kernels.eager` may try: class indices of a plain batch on the CPU."""
     return (
-        not torch.compiler.is_compiling()
-        and type(logits) in _PLAIN
-        and type(target) is Tensor
+        type(logits) in _PLAIN
         and logits.is_cpu
+        and not torch.compiler.is_compiling()
+        and type(target) is Tensor
         and target.is_cpu
         and logits.dtype in targets.LOGIT_DTYPES
         and target.dtype == torch.int64

@@ -1,33 +1,16 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
-import os
-from collections.abc import Callable
-from typing import Any, TypeAlias
-
 import torch
 from torch import Tensor
-from triton import __version__ as _VERSION
-from triton.runtime.driver import driver as _driver
 
 from penex import functional as F
 from penex.kernels import triton
-
-try:
-    from triton.knobs import runtime as _hooks
-except ImportError:  # before Triton 3.4
-    from triton.compiler import CompiledKernel
-
-    _hooks = CompiledKernel
+from penex.kernels.kept import INTERPRETED as INTERPRETED
+from penex.kernels.kept import Plan, launch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _LARGEST_BLOCK = 2048
-_MOST_KEPT = 4096
-_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# Before Triton 3.3 a compiled kernel that was launched directly, as in `_launch`, wanted only the
-# arguments that are no constants of its compilation; since then it takes all of them.
-_TAKES_ALL = tuple(map(int, _VERSION.split(".")[:2])) >= (3, 3)
 
 
 def power(n: int) -> int:
@@ -52,82 +35,6 @@ def block_of(columns: int) -> tuple[int, int]:
 def _is_exact(dtype: torch.dtype) -> bool:
     """Whether exp must be good to the last bits; the interpreter's always is."""
     return dtype == torch.float32 and not INTERPRETED
-
-
-# By everything that a compilation and its number of programs depend on: the kernel, dtypes, sizes,
-# steps, alignment, device.
-_runners: dict[tuple[object, ...], Callable[..., None]] = {}
-
-# Programs, warps, and the arguments that come last: whole numbers, and what is known in compiling.
-Plan: TypeAlias = tuple[int, int, tuple[object, ...]]
-
-
-def _launch(
-    kernel: Any,
-    plan: Callable[..., Plan],
-    key: tuple[Any, ...],
-    device: torch.device,
-    tensors: tuple[Tensor, ...],
-    numbers: tuple[float, ...] = (),
-) -> None:
-    """Launch a kernel. Which of its compilations it is, Triton is asked once: that takes long.
-
-    Args:
-        kernel: of `kernels.triton`.
-        plan: how it is launched, a function of the key.
-        key: everything that the plan and a compilation depend on besides the kernel, the device and
-            where tensors begin: dtypes, flags, every whole number. A float is a float, whichever.
-        device: where.
-        tensors: the first arguments.
-        numbers: those that follow, each a float.
-    """
-    index = device.index
-    if index is not None and index != _current_device():
-        with torch.cuda.device(device):
-            _launch(kernel, plan, key, device, tensors, numbers)
-        return
-    places, bits = [], 0
-    for tensor in tensors:
-        place = tensor.data_ptr()
-        places.append(place)
-        bits |= place
-    # Which of them begin where 16 bytes can be read at once; nearly always all do.
-    aligned = bits % 16 == 0 or tuple([place % 16 == 0 for place in places])
-    kept = id(kernel), index, aligned, key  # the id, as hash(kernel) takes a lock at every launch
-    run = _runners.get(kept)
-    if run is not None:
-        run(*places, *numbers)
-        return
-    programs, warps, rest = plan(*key)
-    compiled = kernel[(programs,)](*tensors, *numbers, *rest, num_warps=warps)
-    # Triton's interpreter returns no compiled kernel that could be kept.
-    if _TAKES_ALL and hasattr(compiled, "asm"):
-        if len(_runners) >= _MOST_KEPT:
-            _runners.clear()
-        _runners[kept] = _runner(compiled, programs, rest, index)
-
-
-def _runner(
-    compiled: Any, programs: int, rest: tuple[object, ...], index: int | None
-) -> Callable[..., None]:
-    """What launches a compiled kernel, given where tensors begin and its numbers.
-
-    `compiled[(programs, 1, 1)]` does so too, and twice as slowly: it looks up the device again and
-    describes each launch to profilers, be there one or not.
-    """
-    watched = compiled[(programs, 1, 1)]
-    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
-    stream_of = _driver.active.get_current_stream
-
-    def launch(*given: object) -> None:
-        enter, leave = _hooks.launch_enter_hook, _hooks.launch_exit_hook
-        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
-            watched(*given, *rest)
-        else:
-            stream = stream_of(index)
-            run(programs, 1, 1, stream, function, packed, None, None, None, *given, *rest)
-
-    return launch
 
 
 def rows(
@@ -157,8 +64,7 @@ def rows(
         logits.shape, logits.stride(), target.stride(), ignore_index, smoothing > 0,
     )  # fmt: skip
     tensors = logits, target, logits if weight is None else weight, out
-    numbers = float(alpha), float(smoothing)
-    _launch(triton.rows, _rows_plan, key, device, tensors, numbers)
+    launch(triton.rows, _rows_plan, key, device, tensors, (alpha, smoothing))
     return out
 
 
@@ -213,8 +119,8 @@ def finish(
     device = sums.device
     value = torch.empty((), dtype=torch.float32, device=device)
     key = len(sums) // 4, fixed > 0, training, listing, mean, scaled
-    numbers = float(alpha), float(ema), float(rho_min), float(rho_max), float(fixed)
-    _launch(triton.finish, _finish_plan, key, device, (sums, rho, value), numbers)
+    numbers = alpha, ema, rho_min, rho_max, fixed
+    launch(triton.finish, _finish_plan, key, device, (sums, rho, value), numbers)
     return value
 
 
@@ -241,8 +147,7 @@ def gradient(
         logits.shape, logits.stride(), target.stride(), grad.stride(), out.stride(), smoothing > 0,
     )  # fmt: skip
     tensors = logits, target, logits if weight is None else weight, sums, grad, out
-    numbers = float(alpha), float(smoothing)
-    _launch(triton.gradient, _gradient_plan, key, logits.device, tensors, numbers)
+    launch(triton.gradient, _gradient_plan, key, logits.device, tensors, (alpha, smoothing))
 
 
 def _gradient_plan(

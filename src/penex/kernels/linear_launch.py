@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from penex.kernels import linear_triton as kernels
-from penex.kernels.launch import INTERPRETED as INTERPRETED
-from penex.kernels.launch import Plan, _is_exact, _launch, block_of
+from penex.kernels.kept import INTERPRETED as INTERPRETED
+from penex.kernels.kept import Plan, launch
+from penex.kernels.launch import _is_exact, block_of
 
 _ROWS, _BLOCK = 8, 512  # of a tile of hidden states: a frequent class has hundreds of positions
 
@@ -22,7 +23,7 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
     """
     tensors = logits, logits if bias is None else bias, mass, se
     key = logits.dtype, *logits.shape, logits.stride(0), bias is not None
-    _launch(kernels.powers, _powers_plan, key, logits.device, tensors, (float(limit),))
+    launch(kernels.powers, _powers_plan, key, logits.device, tensors, (float(limit),))
 
 
 def _powers_plan(dtype: torch.dtype, rows: int, classes: int, step: int, biased: bool) -> Plan:
@@ -35,7 +36,7 @@ def _powers_plan(dtype: torch.dtype, rows: int, classes: int, step: int, biased:
 def scale(values: Tensor, factor: Tensor) -> None:
     """Multiply dense values of one of `DTYPES` by a float32 number, in place."""
     key = values.dtype, values.numel()
-    _launch(kernels.scale, _scale_plan, key, values.device, (values, factor))
+    launch(kernels.scale, _scale_plan, key, values.device, (values, factor))
 
 
 def _scale_plan(_: torch.dtype, count: int) -> Plan:
@@ -53,7 +54,7 @@ def own_logits(hidden: Tensor, weight: Tensor, label: Tensor) -> Tensor:
     out = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
     key = hidden.dtype, weight.dtype, hidden.shape, len(weight), weight.stride(0)
     tensors = hidden, weight, label, out
-    _launch(kernels.own_logits, _positions_plan, key, hidden.device, tensors)
+    launch(kernels.own_logits, _positions_plan, key, hidden.device, tensors)
     return out
 
 
@@ -81,7 +82,7 @@ def finish_hidden(
     out = torch.empty_like(total, dtype=dtype)
     key = weight.dtype, dtype, total.shape, len(weight), weight.stride(0)
     tensors = total, weight, label, pull, factor, out
-    _launch(kernels.finish_hidden, _positions_plan, key, total.device, tensors)
+    launch(kernels.finish_hidden, _positions_plan, key, total.device, tensors)
     return out
 
 
@@ -98,7 +99,7 @@ def add_rows(total: Tensor, label: Tensor, pull: Tensor, hidden: Tensor) -> None
     label, order = label.sort(stable=True)
     key = total.dtype, hidden.dtype, hidden.shape, len(total)
     tensors = total, hidden, label, order, pull
-    _launch(kernels.add_rows, _add_plan, key, total.device, tensors)
+    launch(kernels.add_rows, _add_plan, key, total.device, tensors)
 
 
 def _add_plan(
