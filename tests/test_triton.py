@@ -569,6 +569,13 @@ def test_triton_is_asked_once_for_each_kind_of_batch(
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, True)
     assert len(made) == 11
 
+    monkeypatch.setattr(kernels, "rows_and_finish", recorded)
+    given = logits, target, None, rho, 0.1, -100, 0.0, 0.1, 1e-6, 100.0
+    for more, known in (((0.0, True), 12), ((0.0, True), 12), ((0.0, False), 13), ((1, True), 14)):
+        launch.rows_and_finish(*given, *more, False, True, False)
+        assert len(made) == known
+    assert len(made[-1][1]) == len(again[-1][1])
+
 
 def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch, recorded: Recorder) -> None:
     """A kept kernel is launched past Triton's hooks only while there are none."""
@@ -591,6 +598,47 @@ def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch, recorded:
     launch.rows(*given)
     assert (len(runs), len(recorded.again)) == (1, 2)
     assert len(recorded.again[0][1]) == len(recorded.made[0][1])
+
+
+@pytest.mark.parametrize("kind", ["ignored", "soft"])
+@pytest.mark.parametrize(("name", "rows"), [*((name, 17) for name in OPTIONS), ("scaled sum", 150)])
+def test_a_small_batch_in_one_launch_equals_two(
+    name: str, rows: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of the rows' programs finishes; three steps of rho, one and many blocks of rows."""
+    from penex.kernels import kept, launch
+
+    if name == "a class ignored" and kind == "soft":
+        return
+    one, two = made(name, 10)[0], made(name, 10)[0]
+    for seed in range(4):
+        logits, target = batch(seed, (rows, 10), torch.float32, kind)
+        if seed == 1:
+            logits[4, 1] = math.nan  # an unusable batch: rho stays
+        found = []
+        for loss, most in ((one, launch._MOST_COUNTED), (two, 0)):
+            leaf = logits.clone().requires_grad_()
+            with monkeypatch.context() as patch:
+                patch.setattr(launch, "_MOST_COUNTED", most)
+                value = loss.train(seed < 3)(leaf, target)
+            found.append((value, *torch.autograd.grad(value.sum(), leaf), loss.rho.clone()))
+        torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6, equal_nan=True)
+        torch.testing.assert_close(found[0][-1], found[1][-1], rtol=1e-6, atol=0)
+    assert all(left.item() == 0 for left in kept._counters.values())
+
+
+def test_a_graph_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that were recorded in one stream may run in two."""
+    from penex.kernels import kept
+
+    monkeypatch.setattr(kept, "_counters", {})
+    loss, plain = made("plain", 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "_stream", lambda _: None)
+        check(loss, plain, *batch(0, (8, 7), torch.float32, "ignored"))
+    assert not kept._counters
+    check(loss, plain, *batch(1, (8, 7), torch.float32, "ignored"))
+    assert [left.item() for left in kept._counters.values()] == [0]
 
 
 def layer(
@@ -723,7 +771,7 @@ OPTIONS = (
     (False, False, False), (False, True, True), (True, True, True),
 )
 KERNELS = (
-    ours.rows, ours.finish, ours.gradient,
+    ours.rows, ours.finish, ours.rows_and_finish, ours.gradient,
     layer.powers, layer.scale, layer.own_logits, layer.finish_hidden, layer.add_rows,
 )
 for arch in (80, 90):
@@ -734,7 +782,7 @@ for arch in (80, 90):
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
                     "SCALED": weighted, "EXACT": kind == "*fp32", "BIASED": weighted,
-                    "PARTS": 8, "ROWS": 8,
+                    "PARTS": 8, "ROWS": 8, "ROW_BLOCKS": 2, "ROW_BLOCK": 512,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish
@@ -745,6 +793,8 @@ for arch in (80, 90):
                         signature[name] = "*fp32" if soft else "*i64"
                     elif name in ("label", "order"):
                         signature[name] = "*i64"
+                    elif name == "arrived":
+                        signature[name] = "*i32"
                     elif name in POINTERS:
                         same = name in ("logits", "out", "values") and not finish
                         rows = kernel is ours.rows and name == "out"

@@ -105,7 +105,7 @@ class Shortcuts(PenalisedLoss):
             weight = weight.contiguous()
         overwrite = self.overwrite_logits and choice.is_disposable(logits)
         rest = fused.Constants(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
-        sums = fused.rows(logits, target, weight, *rest[:3])
+        value: Tensor
         if (
             self.reduction != "none"
             and self.accumulate == 1
@@ -114,13 +114,13 @@ class Shortcuts(PenalisedLoss):
         ):
             if self.fixed_rho is None and self.moves and not torch.is_grad_enabled():
                 self.warn_of_no_gradients()
-            value: Tensor
-            value = fused.finish(
-                sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
-                self.fixed_rho or 0.0, self.moves, self.order == "listing",
-                self.reduction == "mean", self.scale == "cross_entropy",
+            value, sums = fused.rows_and_finish(
+                logits, target, weight, buffer, *rest[:3],
+                self.ema, self.lowest, self.rho_max, self.fixed_rho or 0.0, self.moves,
+                self.order == "listing", self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
+            sums = fused.rows(logits, target, weight, *rest[:3])
             parts = sums[:-2].view(4, -1)
             settled = self.settle(parts.sum(1), logits.shape[1])
             sums[-2] = settled.rho

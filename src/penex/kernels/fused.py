@@ -72,9 +72,23 @@ def rows(logits: Tensor, *rest: Any) -> Tensor:
     return launch.rows(logits, *rest)  # reads memory, of which autograd sees nothing
 
 
-def finish(*given: Any) -> Tensor:
-    """`launch.finish`; one node of the graph while torch.compile looks on."""
-    return (_finish_op if torch.compiler.is_compiling() else launch.finish)(*given)
+def rows_and_finish(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    rho: Tensor,
+    alpha: float,
+    ignore_index: int,
+    smoothing: float,
+    *step: Any,
+) -> tuple[Tensor, Tensor]:
+    """`launch.rows_and_finish`; two nodes of the graph while torch.compile looks on."""
+    given = logits, target, weight
+    if not torch.compiler.is_compiling():
+        return launch.rows_and_finish(*given, rho, alpha, ignore_index, smoothing, *step)
+    sums = rows(*given, alpha, ignore_index, smoothing)
+    value: Tensor = _finish_op(sums, rho, alpha, *step)
+    return value, sums
 
 
 class Constants(NamedTuple):

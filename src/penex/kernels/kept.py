@@ -22,7 +22,7 @@ _MOST_KEPT = 4096
 # Before Triton 3.3 a compiled kernel that was launched directly, as in `launch`, wanted only the
 # arguments that are no constants of its compilation; since then it takes all of them.
 _TAKES_ALL = tuple(map(int, _VERSION.split(".")[:2])) >= (3, 3)
-# torch.cuda's own ask each time whether CUDA has been set up.
+# torch.cuda.current_device asks each time whether CUDA has been set up.
 _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 # By everything that a compilation and its number of programs depend on: the kernel, dtypes, sizes,
@@ -99,3 +99,33 @@ def _runner(
             run(programs, 1, 1, stream, function, packed, None, None, None, *given, *rest)
 
     return launched
+
+
+# How many programs of a launch have arrived, by device and stream: what runs at the same time must
+# not share one, and the kernels of a stream follow each other. Each launch leaves it at 0.
+_counters: dict[tuple[torch.device, int], Tensor] = {}
+
+
+def counter(device: torch.device) -> Tensor:
+    """A number on a device that is 0 when the next kernel of the current stream begins.
+
+    A graph that is recorded gets one of its own, set to 0 whenever it runs, as it may run beside
+    another that was recorded in the same stream.
+    """
+    stream = _stream(device.index)
+    if stream is None:
+        return torch.zeros(1, dtype=torch.int32, device=device)
+    found = _counters.get((device, stream))
+    if found is None:
+        found = _counters[device, stream] = torch.zeros(1, dtype=torch.int32, device=device)
+    return found
+
+
+def _stream(index: int | None) -> int | None:
+    """The stream that a device's next kernel goes to; None if a graph is recorded from it."""
+    if index is None:
+        return 0
+    if index != _current_device():  # then `launch` changes it
+        return None
+    capturing = torch._C._cuda_isCurrentStreamCapturing()
+    return None if capturing else _driver.active.get_current_stream(index)

@@ -1,16 +1,20 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from penex import functional as F
 from penex.kernels import triton
 from penex.kernels.kept import INTERPRETED as INTERPRETED
-from penex.kernels.kept import Plan, launch
+from penex.kernels.kept import Plan, counter, launch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _LARGEST_BLOCK = 2048
+# Rows that the last of their programs adds up without keeping the GPU waiting.
+_MOST_COUNTED = 1024
 
 
 def power(n: int) -> int:
@@ -125,10 +129,51 @@ def finish(
 
 
 def _finish_plan(rows: int, *options: bool) -> Plan:
-    block = power(rows)
+    return 1, 4, (rows, *options, *_blocks_of(rows, _LARGEST_BLOCK))
+
+
+def _blocks_of(rows: int, largest: int) -> tuple[int, int]:
+    block = min(power(rows), largest)
     # Each number of blocks is a compilation of its own: powers of two make few for all batch sizes.
-    blocks = 1 << (-(-rows // block) - 1).bit_length()
-    return 1, 4, (rows, *options, blocks, block)
+    return 1 << (-(-rows // block) - 1).bit_length(), block
+
+
+def rows_and_finish(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    rho: Tensor,
+    alpha: float,
+    ignore_index: int,
+    smoothing: float,
+    ema: float,
+    rho_min: float,
+    rho_max: float,
+    fixed: float,
+    *options: bool,
+) -> tuple[Tensor, Tensor]:
+    """The loss of a batch and its sums: `rows`, then `finish`, in one launch if it is small."""
+    device, count = logits.device, len(logits)
+    if count > _MOST_COUNTED:
+        sums = rows(logits, target, weight, alpha, ignore_index, smoothing)
+        return finish(sums, rho, alpha, ema, rho_min, rho_max, fixed, *options), sums
+    sums = torch.empty(4 * count + 2, dtype=torch.float32, device=device)
+    value = torch.empty((), dtype=torch.float32, device=device)
+    key = (
+        (fixed > 0, *options), logits.dtype, target.dtype, None if weight is None else weight.dtype,
+        logits.shape, logits.stride(), target.stride(), ignore_index, smoothing > 0,
+    )  # fmt: skip
+    weights, arrived = logits if weight is None else weight, counter(device)
+    tensors = logits, target, weights, sums, rho, value, arrived
+    numbers = alpha, smoothing, ema, rho_min, rho_max, fixed
+    launch(triton.rows_and_finish, _both_plan, key, device, tensors, numbers)
+    return value, sums
+
+
+def _both_plan(options: tuple[bool, ...], *key: Any) -> Plan:
+    programs, warps, rest = _rows_plan(*key)
+    # A larger block would want more registers than `rows`, and fewer programs would run at once.
+    return programs, warps, (*rest, *options, *_blocks_of(programs, 128 * warps))
 
 
 def gradient(
