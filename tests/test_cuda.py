@@ -125,6 +125,30 @@ def test_a_captured_step_replays_the_eager_one(options: dict[str, Any], soft: bo
         torch.testing.assert_close(static_logits.grad, leaf.grad)
 
 
+def test_losses_in_two_streams_do_not_meet() -> None:
+    """Batches of one program and of many, at the same time, each as if it were alone."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = (64, 10), (1000, 1000)
+    data = [torch.randn(size, generator=generator).cuda() for size in sizes]
+    labels = [torch.arange(len(one)).cuda() % 10 for one in data]
+    ends = []
+    for together in (False, True):
+        losses = [penex.PENEX(0.1).cuda() for _ in sizes]
+        streams = [torch.cuda.Stream() for _ in sizes]  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        seen: list[list[torch.Tensor]] = [[], []]
+        for step in range(300):
+            for k, loss in enumerate(losses):
+                with torch.cuda.stream(streams[k]):
+                    seen[k].append(loss(data[k] * (1 + step / 300), labels[k]))
+                if not together:
+                    torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        ends.append([torch.stack(one) for one in seen] + [loss.rho for loss in losses])
+    for alone, beside in zip(*ends, strict=True):
+        assert torch.equal(alone, beside)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_training_keeps_float32(dtype: torch.dtype) -> None:
     model, loss = nn.Linear(16, 7).cuda(), penex.PENEX(0.1).cuda()

@@ -4,6 +4,7 @@ They need Triton, and a GPU or its interpreter: `make test-triton` installs it a
 """
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -371,9 +372,9 @@ def test_the_operators_keep_their_promises() -> None:
     rho = torch.tensor(0.2, device=DEVICE)
     step = (sums, rho, 0.1, 0.1, 1e-6, 100.0, 0.0, True, False, True, True)
     torch.library.opcheck(fused._finish_op, step, test_utils=checks)
-    _, numbers = launch.finish(*step)
+    launch.finish(*step)
     grad = torch.ones((), device=DEVICE)
-    rest = (logits, target, weight, sums, grad, numbers, 0.1, 0.0)
+    rest = (logits, target, weight, sums, grad, 0.1, 0.0)
     torch.library.opcheck(fused._gradient_op, rest, test_utils=checks)
 
 
@@ -491,6 +492,7 @@ class Recorder:
     """Stands for a kernel: it notes how it is launched, and what was compiled is one too."""
 
     asm = ""
+    function = packed_metadata = None
 
     def __init__(self, made: list[tuple[Any, ...]], again: list[tuple[Any, ...]]) -> None:
         self.made, self.again = made, again
@@ -502,16 +504,31 @@ class Recorder:
 
         return launched
 
+    def run(self, *given: Any) -> None:
+        """A compiled kernel's own launcher: grid, stream, function and five that none needs."""
+        self.again.append((given[:3], given[9:]))
 
-def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """What is launched, with nothing kept from before and any driver's stream."""
+    from penex.kernels import kept
+
+    streams = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda _: 0))
+    monkeypatch.setattr(kept, "_driver", streams)
+    monkeypatch.setattr(kept, "_runners", {})
+    return Recorder([], [])
+
+
+def test_triton_is_asked_once_for_each_kind_of_batch(
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorder
+) -> None:
     """A compilation is used again only where Triton would take the same: see its specialisation."""
     from penex.kernels import launch
     from penex.kernels import triton as kernels
 
-    made: list[tuple[Any, ...]] = []
-    again: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(launch, "_runners", {})
-    monkeypatch.setattr(kernels, "rows", Recorder(made, again))
+    made, again = recorded.made, recorded.again
+    monkeypatch.setattr(kernels, "rows", recorded)
     logits, target = batch(0, (8, 32), torch.float32, "hard")
 
     def rows(
@@ -539,19 +556,90 @@ def test_triton_is_asked_once_for_each_kind_of_batch(monkeypatch: pytest.MonkeyP
     assert rows(smoothing=0.5) == 8
     assert rows(smoothing=1) == 8
     assert rows(alpha=1) == 8  # no constant of a compilation
-    for _, arguments in made + again:
-        assert [type(arguments[k]) for k in (10, 11, 13)] == 3 * [float]
+    for _, arguments in made:
+        assert [type(number) for number in arguments[4:7]] == 3 * [float]
 
-    monkeypatch.setattr(kernels, "finish", Recorder(made, again))
-    sums, rho = torch.ones(4, 8, device=DEVICE), torch.ones((), device=DEVICE)
+    monkeypatch.setattr(kernels, "finish", recorded)
+    sums, rho = torch.ones(34, device=DEVICE), torch.ones((), device=DEVICE)
     launch.finish(sums, rho, 0.1, 1, 1e-6, 100, 0.0, True, False, True, False)
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, True, False, True, False)
     assert len(made) == 9  # an ema of 1 is no constant of it
-    assert [type(number) for number in made[-1][1][5:10]] == 5 * [float]
+    assert [type(number) for number in made[-1][1][3:8]] == 5 * [float]
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, False)
     assert len(made) == 10
     launch.finish(sums, rho, 0.1, 0.5, 1e-6, 100.0, 0.0, False, False, True, True)
     assert len(made) == 11
+
+    monkeypatch.setattr(kernels, "rows_and_finish", recorded)
+    given = logits, target, None, rho, 0.1, -100, 0.0, 0.1, 1e-6, 100.0
+    for more, known in (((0.0, True), 12), ((0.0, True), 12), ((0.0, False), 13), ((1, True), 14)):
+        launch.rows_and_finish(*given, *more, False, True, False)
+        assert len(made) == known
+    assert len(made[-1][1]) == len(again[-1][1])
+
+
+def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch, recorded: Recorder) -> None:
+    """A kept kernel is launched past Triton's hooks only while there are none."""
+    from penex.kernels import kept, launch
+    from penex.kernels import triton as kernels
+
+    hook = SimpleNamespace(calls=[])
+    hooks = SimpleNamespace(launch_enter_hook=hook, launch_exit_hook=None)
+    monkeypatch.setattr(kept, "_hooks", hooks)
+    monkeypatch.setattr(kernels, "rows", recorded)
+    runs: list[object] = []
+    monkeypatch.setattr(recorded, "run", lambda *given: runs.append(given), raising=False)
+    given = *batch(0, (8, 32), torch.float32, "hard"), None, 0.1, -100, 0.0
+    for _ in range(2):
+        launch.rows(*given)
+    assert (len(runs), len(recorded.again)) == (1, 0)
+    hook.calls.append(print)  # Triton 3.5 and later: a chain
+    launch.rows(*given)
+    hooks.launch_enter_hook, hooks.launch_exit_hook = None, print  # before: a function, or None
+    launch.rows(*given)
+    assert (len(runs), len(recorded.again)) == (1, 2)
+    assert len(recorded.again[0][1]) == len(recorded.made[0][1])
+
+
+@pytest.mark.parametrize("kind", ["ignored", "soft"])
+@pytest.mark.parametrize(("name", "rows"), [*((name, 17) for name in OPTIONS), ("scaled sum", 150)])
+def test_a_small_batch_in_one_launch_equals_two(
+    name: str, rows: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of the rows' programs finishes; three steps of rho, one and many blocks of rows."""
+    from penex.kernels import kept, launch
+
+    if name == "a class ignored" and kind == "soft":
+        return
+    one, two = made(name, 10)[0], made(name, 10)[0]
+    for seed in range(4):
+        logits, target = batch(seed, (rows, 10), torch.float32, kind)
+        if seed == 1:
+            logits[4, 1] = math.nan  # an unusable batch: rho stays
+        found = []
+        for loss, most in ((one, launch._MOST_COUNTED), (two, 0)):
+            leaf = logits.clone().requires_grad_()
+            with monkeypatch.context() as patch:
+                patch.setattr(launch, "_MOST_COUNTED", most)
+                value = loss.train(seed < 3)(leaf, target)
+            found.append((value, *torch.autograd.grad(value.sum(), leaf), loss.rho.clone()))
+        torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6, equal_nan=True)
+        torch.testing.assert_close(found[0][-1], found[1][-1], rtol=1e-6, atol=0)
+    assert all(left.item() == 0 for left in kept._counters.values())
+
+
+def test_a_graph_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that were recorded in one stream may run in two."""
+    from penex.kernels import kept
+
+    monkeypatch.setattr(kept, "_counters", {})
+    loss, plain = made("plain", 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "_stream", lambda _: None)
+        check(loss, plain, *batch(0, (8, 7), torch.float32, "ignored"))
+    assert not kept._counters
+    check(loss, plain, *batch(1, (8, 7), torch.float32, "ignored"))
+    assert [left.item() for left in kept._counters.values()] == [0]
 
 
 def layer(
@@ -645,14 +733,12 @@ def test_what_triton_cannot_do_for_a_linear_layer_is_said() -> None:
 
 
 def test_a_linear_layers_kernels_are_kept_by_all_that_they_depend_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorder
 ) -> None:
     """Another number of positions is another number of programs."""
-    from penex.kernels import launch, linear_launch, linear_triton
+    from penex.kernels import linear_launch, linear_triton
 
-    made: list[tuple[Any, ...]] = []
-    again: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(launch, "_runners", {})
+    made, again = recorded.made, recorded.again
     names = "powers", "kept_rows", "own_logits", "finish_hidden", "finish_weight"
     for name in names:
         monkeypatch.setattr(linear_triton, name, Recorder(made, again))
@@ -714,7 +800,7 @@ OPTIONS = (
     (False, False, False), (False, True, True), (True, True, True),
 )
 KERNELS = (
-    ours.rows, ours.finish, ours.gradient,
+    ours.rows, ours.finish, ours.rows_and_finish, ours.gradient,
     layer.powers, layer.kept_rows, layer.own_logits, layer.finish_hidden, layer.finish_weight,
 )
 for arch in (80, 90):
@@ -725,7 +811,7 @@ for arch in (80, 90):
                     "SOFT": soft, "WEIGHTED": weighted, "SPREAD": spread, "FIXED": False,
                     "TRAINING": True, "LISTING": False, "MEAN": True, "BLOCK": 2048, "BLOCKS": 3,
                     "SCALED": weighted, "EXACT": kind == "*fp32", "BIASED": weighted,
-                    "PARTS": 8, "ROWS": 8, "STEP": 512,
+                    "PARTS": 8, "ROWS": 8, "ROW_BLOCKS": 2, "ROW_BLOCK": 512, "STEP": 512,
                 }
                 signature, constants = {}, {}
                 finish = kernel is ours.finish
@@ -736,6 +822,8 @@ for arch in (80, 90):
                         signature[name] = "*fp32" if soft else "*i64"
                     elif name in ("label", "order", "border"):
                         signature[name] = "*i32" if name == "border" else "*i64"
+                    elif name == "arrived":
+                        signature[name] = "*i32"
                     elif name in POINTERS:
                         same = name in ("logits", "out", "total") and not finish
                         rows = kernel is ours.rows and name == "out"

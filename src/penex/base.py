@@ -161,14 +161,16 @@ class Loss(Predictor, Trained, nn.Module):
         So, like cross-entropy, a loss need not be moved, though .to(device) spares the first batch
         that.
         """
-        if isinstance(logits, Tensor) and logits.device.type != "meta":
+        if isinstance(logits, Tensor):
+            device = logits.device
             for name in self.statistics:
-                if self._buffers[name].device != logits.device:  # type: ignore[union-attr]
-                    buffer: Tensor = getattr(self, name)
-                    if buffer.is_meta:
-                        moved = _lasting(self._begun, name, buffer, logits.device)
+                kept = self._buffers[name]
+                assert kept is not None
+                if kept.device != device and device.type != "meta":
+                    if kept.is_meta:
+                        moved = _lasting(self._begun, name, kept, device)
                     else:
-                        moved = _lasting(buffer.to, logits.device)
+                        moved = _lasting(kept.to, device)
                     self._buffers[name] = moved
 
     @property

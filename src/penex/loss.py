@@ -72,7 +72,7 @@ class PENEX(Shortcuts):
             with different numbers of batches, say False, and each rank has its own rho.
         impl: which implementation computes it. ``reference`` is the plain formula, which does
             everything everywhere; ``eager`` a few operations, for class indices on the CPU;
-            ``triton`` three fused kernels, for (N, C) logits up to float32 on a GPU. ``auto`` takes
+            ``triton`` fused kernels, for (N, C) logits up to float32 on a GPU. ``auto`` takes
             triton or eager where they can do a batch and the plain formula elsewhere;
             `implementation` says which it is. Under triton a target that is no class makes the
             loss NaN, where the others (and torch's cross-entropy) stop with a device-side assert

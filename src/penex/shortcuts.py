@@ -105,7 +105,7 @@ class Shortcuts(PenalisedLoss):
             weight = weight.contiguous()
         overwrite = self.overwrite_logits and choice.is_disposable(logits)
         rest = fused.Constants(self.alpha, self.ignore_index, self.label_smoothing, overwrite)
-        sums = fused.rows(logits.detach(), target, weight, *rest[:3])
+        value: Tensor
         if (
             self.reduction != "none"
             and self.accumulate == 1
@@ -114,24 +114,22 @@ class Shortcuts(PenalisedLoss):
         ):
             if self.fixed_rho is None and self.moves and not torch.is_grad_enabled():
                 self.warn_of_no_gradients()
-            value: Tensor
-            value, numbers = fused.finish(
-                sums, buffer, self.alpha, self.ema, self.lowest, self.rho_max,
-                self.fixed_rho or 0.0, self.moves, self.order == "listing",
-                self.reduction == "mean", self.scale == "cross_entropy",
+            value, sums = fused.rows_and_finish(
+                logits, target, weight, buffer, *rest[:3],
+                self.ema, self.lowest, self.rho_max, self.fixed_rho or 0.0, self.moves,
+                self.order == "listing", self.reduction == "mean", self.scale == "cross_entropy",
             )  # fmt: skip
         else:
-            settled = self.settle(sums.sum(1), logits.shape[1])
-            divisor = sums.new_ones(()) if settled.divisor is None else settled.divisor
-            rho = settled.rho
-            if not isinstance(rho, Tensor):
-                rho = torch.full_like(divisor, rho)
-            numbers = torch.stack([rho.to(sums), divisor])
-            value = F.sign(self.alpha) * sums[0] + numbers[0] * sums[1]
-            value = self.reduced(value, sums[3], settled)
+            sums = fused.rows(logits, target, weight, *rest[:3])
+            parts = sums[:-2].view(4, -1)
+            settled = self.settle(parts.sum(1), logits.shape[1])
+            sums[-2] = settled.rho
+            sums[-1] = 1.0 if settled.divisor is None else settled.divisor
+            value = F.sign(self.alpha) * parts[0] + settled.rho * parts[1]
+            value = self.reduced(value, parts[3], settled)
         if not (logits.requires_grad and torch.is_grad_enabled()):
             return value
-        arguments = logits, (value,), target, weight, sums, numbers, rest
+        arguments = logits, (value,), target, weight, sums, rest
         if torch.compiler.is_compiling():
             value = fused.WithGradient.apply(*arguments)
             return value

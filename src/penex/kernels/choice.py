@@ -16,10 +16,10 @@ _PLAIN = (Tensor, nn.Parameter)
 def is_common(logits: Tensor, target: Tensor) -> bool:
     """Whether `kernels.eager` may try: class indices of a plain batch on the CPU."""
     return (
-        not torch.compiler.is_compiling()
-        and type(logits) in _PLAIN
-        and type(target) is Tensor
+        type(logits) in _PLAIN
         and logits.is_cpu
+        and not torch.compiler.is_compiling()
+        and type(target) is Tensor
         and target.is_cpu
         and logits.dtype in targets.LOGIT_DTYPES
         and target.dtype == torch.int64
@@ -31,21 +31,23 @@ def is_common(logits: Tensor, target: Tensor) -> bool:
 
 def is_fusible(logits: Tensor, target: Tensor, weight: Tensor | None) -> bool:
     """Whether `kernels.fused` can do it: (N, C) logits up to float32 where Triton runs."""
+    shape = logits.shape
     return (
         _HAS_TRITON
         and type(logits) in _PLAIN
-        and logits.dim() == 2
+        and len(shape) == 2
         and logits.numel() > 0
         and _goes_with(target, logits)
         and (
-            (target.dtype == torch.int64 and target.shape == logits.shape[:1])
-            or (target.is_floating_point() and target.shape == logits.shape)
+            target.shape == shape[:1]
+            if target.dtype == torch.int64
+            else target.shape == shape and target.is_floating_point()
         )
         and (
             weight is None
             or (
                 _goes_with(weight, logits)
-                and weight.shape == logits.shape[1:]
+                and weight.shape == shape[1:]
                 and weight.dtype == logits.dtype
             )
         )
@@ -75,7 +77,7 @@ def launches() -> Any:
 
 def kernels() -> Any:
     """The fused kernels; they import triton, which is not everywhere and takes a second."""
-    from penex.kernels import fused
+    import penex.kernels.fused as fused  # `from` would look for it among a package's files
 
     return fused
 

@@ -10,9 +10,11 @@ from penex import functional as F
 from penex import targets
 from penex.kernels import eager, launch
 
+_TARGETS = torch.int64, *launch.DTYPES
+
 # As operators: torch.compile sees one node each, and traces through the code around them.
 
-_finish_op = torch.library.custom_op("penex::finish", launch.finish, mutates_args=("rho",))
+_finish_op = torch.library.custom_op("penex::finish", launch.finish, mutates_args=("sums", "rho"))
 
 
 @torch.library.custom_op("penex::rows", mutates_args=())
@@ -39,23 +41,22 @@ def _gradient_op(
     weight: Tensor | None,
     sums: Tensor,
     grad: Tensor,
-    numbers: Tensor,
     alpha: float,
     smoothing: float,
 ) -> Tensor:
     out = torch.empty_like(logits)
-    launch.gradient(logits, target, weight, sums, grad, numbers, out, alpha, smoothing)
+    launch.gradient(logits, target, weight, sums, grad, out, alpha, smoothing)
     return out
 
 
 @_rows_op.register_fake
 def _(logits: Tensor, *_: Any) -> Tensor:
-    return logits.new_empty(4, logits.shape[0], dtype=torch.float32)
+    return logits.new_empty(4 * logits.shape[0] + 2, dtype=torch.float32)
 
 
 @_finish_op.register_fake
-def _(sums: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return sums.new_empty(()), sums.new_empty(2)
+def _(sums: Tensor, *_: Any) -> Tensor:
+    return sums.new_empty(())
 
 
 @_gradient_op.register_fake
@@ -63,14 +64,31 @@ def _(logits: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(logits)
 
 
-def rows(*given: Any) -> Tensor:
+def rows(logits: Tensor, *rest: Any) -> Tensor:
     """`launch.rows`; one node of the graph while torch.compile looks on."""
-    return (_rows_op if torch.compiler.is_compiling() else launch.rows)(*given)
+    if torch.compiler.is_compiling():
+        found: Tensor = _rows_op(logits.detach(), *rest)
+        return found
+    return launch.rows(logits, *rest)  # reads memory, of which autograd sees nothing
 
 
-def finish(*given: Any) -> tuple[Tensor, Tensor]:
-    """`launch.finish`; one node of the graph while torch.compile looks on."""
-    return (_finish_op if torch.compiler.is_compiling() else launch.finish)(*given)
+def rows_and_finish(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    rho: Tensor,
+    alpha: float,
+    ignore_index: int,
+    smoothing: float,
+    *step: Any,
+) -> tuple[Tensor, Tensor]:
+    """`launch.rows_and_finish`; two nodes of the graph while torch.compile looks on."""
+    given = logits, target, weight
+    if not torch.compiler.is_compiling():
+        return launch.rows_and_finish(*given, rho, alpha, ignore_index, smoothing, *step)
+    sums = rows(*given, alpha, ignore_index, smoothing)
+    value: Tensor = _finish_op(sums, rho, alpha, *step)
+    return value, sums
 
 
 class Constants(NamedTuple):
@@ -100,35 +118,33 @@ class WithGradient(torch.autograd.Function):
         target: Tensor,
         weight: Tensor | None,
         sums: Tensor,
-        numbers: Tensor,
         options: Constants,
     ) -> Tensor:
         """Return the value: a number, or one for each row."""
-        ctx.save_for_backward(logits, target, weight, sums, numbers)
+        ctx.save_for_backward(logits, target, weight, sums)
         ctx.options = options
         return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of the logits, written over them if that was asked for."""
-        return _gradient(ctx, grads[0]), None, None, None, None, None, None
+        return _gradient(ctx, grads[0]), None, None, None, None, None
 
 
 def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     options: Constants = ctx.options
     rest = options.alpha, options.smoothing
+    logits, target, weight, sums = ctx.saved_tensors
     if torch.compiler.is_compiling():
-        logits, target, weight, sums, numbers = ctx.saved_tensors
-        out: Tensor = _gradient_op(logits, target, weight, sums, grad, numbers, *rest)
+        out: Tensor = _gradient_op(logits, target, weight, sums, grad, *rest)
         return out
-    logits, target, weight, sums, numbers = ctx.saved_tensors
     if torch.is_grad_enabled() or eager.is_batched(grad):
         # A row's loss is a function of its own logits: its gradient is a factor.
         outer = grad.unsqueeze(1) if grad.dim() else grad
-        return (outer * _gradient_again(logits, target, weight, numbers, options)).to(logits.dtype)
+        return (outer * _gradient_again(logits, target, weight, sums, options)).to(logits.dtype)
     out = logits.detach() if options.overwrite else torch.empty_like(logits)
     grad = grad.resolve_neg()  # a kernel reads what is in memory
-    launch.gradient(logits, target, weight, sums, grad, numbers, out, *rest)
+    launch.gradient(logits, target, weight, sums, grad, out, *rest)
     if options.overwrite:  # whoever else has saved the logits is told by autograd
         torch.autograd.graph.increment_version(logits)
     return out
@@ -167,7 +183,7 @@ def _tried(device: torch.device) -> bool:
 
 
 def _gradient_again(
-    logits: Tensor, target: Tensor, weight: Tensor | None, numbers: Tensor, options: Constants
+    logits: Tensor, target: Tensor, weight: Tensor | None, sums: Tensor, options: Constants
 ) -> Tensor:
     """The gradient of the rows' sum by the plain formula, which can be differentiated."""
     again = torch.is_grad_enabled()
@@ -180,7 +196,7 @@ def _gradient_again(
             label_smoothing=options.smoothing,
         )
         ex, se = F.terms(batch, options.alpha)
-        values = (F.sign(options.alpha) * ex + numbers[0] * se) / numbers[1]
+        values = (F.sign(options.alpha) * ex + sums[-2] * se) / sums[-1]
         (found,) = torch.autograd.grad(values.sum(), logits, create_graph=again)
     return found
 
@@ -189,7 +205,7 @@ def fits(logits: Tensor, target: Tensor) -> bool:
     """Whether the kernels can read (N, C) logits and targets: on a GPU, or in the interpreter."""
     return (
         logits.dtype in launch.DTYPES
-        and target.dtype in (torch.int64, *launch.DTYPES)
+        and target.dtype in _TARGETS
         and (logits.is_cuda or launch.INTERPRETED)
         # A graph for any size cannot be asked for its size; the operator is, when it runs.
         and (torch.compiler.is_compiling() or _holds(*logits.shape))

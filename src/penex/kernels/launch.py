@@ -1,25 +1,20 @@
 """How the kernels of `kernels.triton` are launched: their tiles, what they need and return."""
 
-import functools
-import os
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from triton import __version__ as _VERSION
 
 from penex import functional as F
 from penex.kernels import triton
+from penex.kernels.kept import INTERPRETED as INTERPRETED
+from penex.kernels.kept import Plan, counter, launch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 _LARGEST_BLOCK = 2048
-_MOST_KEPT = 4096
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# Before Triton 3.3 a compiled kernel that was launched directly, as in `_launch`, wanted only the
-# arguments that are no constants of its compilation; since then it takes all of them.
-_TAKES_ALL = tuple(map(int, _VERSION.split(".")[:2])) >= (3, 3)
+# Rows that the last of their programs adds up without keeping the GPU waiting.
+_MOST_COUNTED = 1024
 
 
 def power(n: int) -> int:
@@ -41,57 +36,9 @@ def block_of(columns: int) -> tuple[int, int]:
     return block, min(4, max(1, block // 256))
 
 
-def _is_exact(logits: Tensor) -> bool:
+def _is_exact(dtype: torch.dtype) -> bool:
     """Whether exp must be good to the last bits; the interpreter's always is."""
-    return logits.dtype == torch.float32 and not INTERPRETED
-
-
-# By everything that a compilation and its number of programs depend on: the kernel, dtypes, sizes,
-# steps, alignment, device.
-_runners: dict[tuple[object, ...], Callable[..., None]] = {}
-
-
-def _launch(
-    kernel: Any, key: tuple[object, ...], device: torch.device, programs: int, *given: object
-) -> None:
-    """Launch a kernel. Which of its compilations it is, Triton is asked once: that takes long.
-
-    Args:
-        kernel: of `kernels.triton`.
-        key: everything that a compilation depends on besides the kernel and the device: dtypes,
-            flags, every whole number, and how tensors are aligned. A float is a float, whichever.
-        device: where.
-        programs: how many.
-        given: the arguments in their order, and the number of warps.
-    """
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
-        with torch.cuda.device(device):
-            _launch(kernel, key, device, programs, *given)
-        return
-    key = id(kernel), device, key  # the id, as hash(kernel) takes a lock at every launch
-    run = _runners.get(key)
-    if run is not None:
-        run(*given[:-1])
-        return
-    *arguments, warps = given
-    compiled = kernel[(programs,)](*arguments, num_warps=warps)
-    # Triton's interpreter returns no compiled kernel that could be kept.
-    if _TAKES_ALL and hasattr(compiled, "asm"):
-        if len(_runners) >= _MOST_KEPT:
-            _runners.clear()
-        _runners[key] = compiled[(programs, 1, 1)]
-
-
-@functools.lru_cache(maxsize=128)
-def _limit(summands: int) -> float:
-    # Computed here and not an argument of `rows`: torch.compile, to pass it on as a number, would
-    # fix the batch's size in its graph and compile again for every other size.
-    return F.exp_limit(summands, torch.float32)
-
-
-def _aligned(*tensors: Tensor) -> tuple[bool, ...]:
-    """Which tensors begin where 16 bytes can be read at once."""
-    return tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
+    return dtype == torch.float32 and not INTERPRETED
 
 
 def rows(
@@ -102,7 +49,9 @@ def rows(
     ignore_index: int,
     smoothing: float,
 ) -> Tensor:
-    """The sums of each row: ex, se, its share of D and its mass, (4, N) in float32.
+    """The sums of each row, ex, se, its share of D and its mass, (4, N) in float32; flat.
+
+    Behind them is room for two numbers: the rho that the batch uses and its divisor.
 
     Args:
         logits: (N, C) in one of `DTYPES`, with any strides.
@@ -112,21 +61,35 @@ def rows(
         ignore_index: the class index that takes a row out.
         smoothing: of the labels.
     """
-    rows, classes = logits.shape
-    out = torch.empty(4, rows, dtype=torch.float32, device=logits.device)
-    soft = target.dim() == 2
-    spread = soft or smoothing > 0
-    block, warps = block_of(classes)
-    steps = (*logits.stride(), target.stride(0), target.stride(1) if soft else 0)
-    kinds = logits.dtype, target.dtype, None if weight is None else weight.dtype
-    tensors = logits, target, logits if weight is None else weight, out
-    key = kinds, logits.shape, steps, ignore_index, spread, _aligned(*tensors)
-    _launch(
-        triton.rows, key, logits.device, rows, *tensors, rows, classes, *steps,
-        float(alpha), _limit(logits.numel()), ignore_index, float(smoothing),
-        _is_exact(logits), soft, weight is not None, spread, -(-classes // block), block, warps,
+    device = logits.device
+    out = torch.empty(4 * len(logits) + 2, dtype=torch.float32, device=device)
+    key = (
+        logits.dtype, target.dtype, None if weight is None else weight.dtype,
+        logits.shape, logits.stride(), target.stride(), ignore_index, smoothing > 0,
     )  # fmt: skip
+    tensors = logits, target, logits if weight is None else weight, out
+    launch(triton.rows, _rows_plan, key, device, tensors, (alpha, smoothing))
     return out
+
+
+def _rows_plan(
+    dtype: torch.dtype,
+    _: torch.dtype,
+    weights: torch.dtype | None,
+    shape: tuple[int, int],
+    steps: tuple[int, int],
+    target_steps: tuple[int, ...],
+    ignored: int,
+    smooth: bool,
+) -> Plan:
+    rows, classes = shape
+    block, warps = block_of(classes)
+    soft = len(target_steps) == 2
+    return rows, warps, (
+        F.exp_limit(rows * classes, torch.float32), rows, classes, *steps,
+        *target_steps, *(() if soft else (0,)), ignored,
+        _is_exact(dtype), soft, weights is not None, soft or smooth, -(-classes // block), block,
+    )  # fmt: skip
 
 
 def finish(
@@ -141,8 +104,8 @@ def finish(
     listing: bool,
     mean: bool,
     scaled: bool,
-) -> tuple[Tensor, Tensor]:
-    """The loss of a batch; the rho that it used and its divisor, (2). Moves rho in training.
+) -> Tensor:
+    """The loss of a batch. Moves rho in training, and completes the sums.
 
     Args:
         sums: of `rows`.
@@ -157,19 +120,60 @@ def finish(
         mean: whether to divide by D.
         scaled: whether to divide by max(|alpha| EX, rho SE).
     """
-    value, numbers = sums.new_empty(()), sums.new_empty(2)
-    rows = sums.shape[1]
-    block = power(rows)
+    device = sums.device
+    value = torch.empty((), dtype=torch.float32, device=device)
+    key = len(sums) // 4, fixed > 0, training, listing, mean, scaled
+    numbers = alpha, ema, rho_min, rho_max, fixed
+    launch(triton.finish, _finish_plan, key, device, (sums, rho, value), numbers)
+    return value
+
+
+def _finish_plan(rows: int, *options: bool) -> Plan:
+    return 1, 4, (rows, *options, *_blocks_of(rows, _LARGEST_BLOCK))
+
+
+def _blocks_of(rows: int, largest: int) -> tuple[int, int]:
+    block = min(power(rows), largest)
     # Each number of blocks is a compilation of its own: powers of two make few for all batch sizes.
-    blocks = 1 << (-(-rows // block) - 1).bit_length()
-    options = fixed > 0, training, listing, mean, scaled
-    tensors = sums, rho, value, numbers
-    _launch(
-        triton.finish, (rows, options, _aligned(*tensors)), sums.device, 1,
-        *tensors, rows, *map(float, (alpha, ema, rho_min, rho_max, fixed)),
-        *options, blocks, block, 4,
+    return 1 << (-(-rows // block) - 1).bit_length(), block
+
+
+def rows_and_finish(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    rho: Tensor,
+    alpha: float,
+    ignore_index: int,
+    smoothing: float,
+    ema: float,
+    rho_min: float,
+    rho_max: float,
+    fixed: float,
+    *options: bool,
+) -> tuple[Tensor, Tensor]:
+    """The loss of a batch and its sums: `rows`, then `finish`, in one launch if it is small."""
+    device, count = logits.device, len(logits)
+    if count > _MOST_COUNTED:
+        sums = rows(logits, target, weight, alpha, ignore_index, smoothing)
+        return finish(sums, rho, alpha, ema, rho_min, rho_max, fixed, *options), sums
+    sums = torch.empty(4 * count + 2, dtype=torch.float32, device=device)
+    value = torch.empty((), dtype=torch.float32, device=device)
+    key = (
+        (fixed > 0, *options), logits.dtype, target.dtype, None if weight is None else weight.dtype,
+        logits.shape, logits.stride(), target.stride(), ignore_index, smoothing > 0,
     )  # fmt: skip
-    return value, numbers
+    weights, arrived = logits if weight is None else weight, counter(device)
+    tensors = logits, target, weights, sums, rho, value, arrived
+    numbers = alpha, smoothing, ema, rho_min, rho_max, fixed
+    launch(triton.rows_and_finish, _both_plan, key, device, tensors, numbers)
+    return value, sums
+
+
+def _both_plan(options: tuple[bool, ...], *key: Any) -> Plan:
+    programs, warps, rest = _rows_plan(*key)
+    # A larger block would want more registers than `rows`, and fewer programs would run at once.
+    return programs, warps, (*rest, *options, *_blocks_of(programs, 128 * warps))
 
 
 def gradient(
@@ -178,27 +182,38 @@ def gradient(
     weight: Tensor | None,
     sums: Tensor,
     grad: Tensor,
-    numbers: Tensor,
     out: Tensor,
     alpha: float,
     smoothing: float,
 ) -> None:
     """Write the gradient of each logit to `out`, which may be the logits themselves."""
-    rows, classes = logits.shape
-    soft = target.dim() == 2
-    spread = soft or smoothing > 0
+    key = (
+        logits.dtype, target.dtype, None if weight is None else weight.dtype, grad.dtype, out.dtype,
+        logits.shape, logits.stride(), target.stride(), grad.stride(), out.stride(), smoothing > 0,
+    )  # fmt: skip
+    tensors = logits, target, logits if weight is None else weight, sums, grad, out
+    launch(triton.gradient, _gradient_plan, key, logits.device, tensors, (alpha, smoothing))
+
+
+def _gradient_plan(
+    dtype: torch.dtype,
+    _target: torch.dtype,
+    weights: torch.dtype | None,
+    _grad: torch.dtype,
+    _out: torch.dtype,
+    shape: tuple[int, int],
+    steps: tuple[int, int],
+    target_steps: tuple[int, ...],
+    grad_steps: tuple[int, ...],
+    out_steps: tuple[int, int],
+    smooth: bool,
+) -> Plan:
+    rows, classes = shape
     block, warps = block_of(classes)
     blocks = -(-classes // block)
-    steps = (
-        *logits.stride(), target.stride(0), target.stride(1) if soft else 0,
-        grad.stride(0) if grad.dim() else 0, *out.stride(),
-    )  # fmt: skip
-    weights = None if weight is None else weight.dtype
-    kinds = logits.dtype, target.dtype, weights, grad.dtype, out.dtype
-    tensors = logits, target, logits if weight is None else weight, sums, grad, numbers, out
-    key = kinds, logits.shape, steps, spread, _aligned(*tensors)
-    _launch(
-        triton.gradient, key, logits.device, rows * blocks, *tensors,
-        rows, classes, blocks, *steps, float(alpha), _limit(logits.numel()), float(smoothing),
-        _is_exact(logits), soft, weight is not None, spread, block, warps,
+    soft = len(target_steps) == 2
+    return rows * blocks, warps, (
+        F.exp_limit(rows * classes, torch.float32), rows, classes, blocks, *steps,
+        *target_steps, *(() if soft else (0,)), *(grad_steps or (0,)), *out_steps,
+        _is_exact(dtype), soft, weights is not None, soft or smooth, block,
     )  # fmt: skip

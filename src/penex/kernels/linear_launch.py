@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from penex.kernels import linear_triton as kernels
-from penex.kernels.launch import INTERPRETED as INTERPRETED
-from penex.kernels.launch import _aligned, _is_exact, _launch, block_of
+from penex.kernels.kept import INTERPRETED as INTERPRETED
+from penex.kernels.kept import Plan, launch
+from penex.kernels.launch import _is_exact, block_of
 
 _ROWS, _BLOCK = 8, 512  # of a tile of hidden states: a frequent class has hundreds of positions
 _LARGEST = 4096  # numbers that a program reads at once
@@ -24,15 +25,16 @@ def powers(logits: Tensor, bias: Tensor | None, mass: Tensor, se: Tensor, limit:
         se: (N) in float32.
         limit: up to where exp is exact.
     """
-    rows, classes = logits.shape
+    tensors = logits, logits if bias is None else bias, mass, se
+    key = logits.dtype, *logits.shape, logits.stride(0), bias is not None
+    launch(kernels.powers, _powers_plan, key, logits.device, tensors, (float(limit),))
+
+
+def _powers_plan(dtype: torch.dtype, rows: int, classes: int, step: int, biased: bool) -> Plan:
     # One program has a whole row, so that its sum needs no other and has a fixed order.
     block = min(_LARGEST, 1 << max(4, (classes - 1).bit_length()))
-    tensors = logits, logits if bias is None else bias, mass, se
-    key = logits.dtype, logits.shape, logits.stride(0), bias is None, _aligned(*tensors)
-    _launch(
-        kernels.powers, key, logits.device, rows, *tensors, classes, logits.stride(0), float(limit),
-        _is_exact(logits), bias is not None, -(-classes // block), block, max(1, block // 512),
-    )  # fmt: skip
+    rest = classes, step, _is_exact(dtype), biased, -(-classes // block), block
+    return rows, max(1, block // 512), rest
 
 
 def product(
@@ -73,16 +75,16 @@ def kept_rows(hidden: Tensor, mass: Tensor, dtype: torch.dtype) -> Tensor:
         mass: (T) in float32.
         dtype: of the copy.
     """
-    rows, width = hidden.shape
-    out = torch.empty(rows, width, dtype=dtype, device=hidden.device)
-    block, warps = block_of(width)
-    tensors = hidden, mass, out
-    key = hidden.dtype, dtype, hidden.shape, hidden.stride(0), _aligned(*tensors)
-    _launch(
-        kernels.kept_rows, key, hidden.device, rows, *tensors, width, hidden.stride(0),
-        -(-width // block), block, warps,
-    )  # fmt: skip
+    out = torch.empty(hidden.shape, dtype=dtype, device=hidden.device)
+    key = hidden.dtype, dtype, hidden.shape, hidden.stride(0)
+    launch(kernels.kept_rows, _kept_plan, key, hidden.device, (hidden, mass, out))
     return out
+
+
+def _kept_plan(_given: torch.dtype, _made: torch.dtype, shape: tuple[int, int], step: int) -> Plan:
+    rows, width = shape
+    block, warps = block_of(width)
+    return rows, warps, (width, step, -(-width // block), block)
 
 
 def own_logits(hidden: Tensor, weight: Tensor, label: Tensor) -> Tensor:
@@ -93,16 +95,19 @@ def own_logits(hidden: Tensor, weight: Tensor, label: Tensor) -> Tensor:
         weight: (K, H); the features lie side by side.
         label: int64 class indices, (T).
     """
-    (rows, width), classes = hidden.shape, len(weight)
-    out = torch.empty(rows, dtype=torch.float32, device=hidden.device)
-    block, warps = block_of(width)
+    out = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+    key = hidden.dtype, weight.dtype, hidden.shape, len(weight), weight.stride(0)
     tensors = hidden, weight, label, out
-    key = hidden.dtype, weight.dtype, hidden.shape, classes, weight.stride(0), _aligned(*tensors)
-    _launch(
-        kernels.own_logits, key, hidden.device, rows, *tensors, classes, width, weight.stride(0),
-        -(-width // block), block, warps,
-    )  # fmt: skip
+    launch(kernels.own_logits, _positions_plan, key, hidden.device, tensors)
     return out
+
+
+def _positions_plan(
+    _given: torch.dtype, _other: torch.dtype, shape: tuple[int, int], classes: int, step: int
+) -> Plan:
+    rows, width = shape
+    block, warps = block_of(width)
+    return rows, warps, (classes, width, step, -(-width // block), block)
 
 
 def finish_hidden(
@@ -118,15 +123,10 @@ def finish_hidden(
         factor: a number in float32.
         dtype: of the result.
     """
-    (rows, width), classes = total.shape, len(weight)
     out = torch.empty_like(total, dtype=dtype)
-    block, warps = block_of(width)
+    key = weight.dtype, dtype, total.shape, len(weight), weight.stride(0)
     tensors = total, weight, label, pull, factor, out
-    key = weight.dtype, dtype, total.shape, classes, weight.stride(0), _aligned(*tensors)
-    _launch(
-        kernels.finish_hidden, key, total.device, rows, *tensors, classes, width, weight.stride(0),
-        -(-width // block), block, warps,
-    )  # fmt: skip
+    launch(kernels.finish_hidden, _positions_plan, key, total.device, tensors)
     return out
 
 
@@ -142,16 +142,21 @@ def finish_weight(
         factor: a number in float32.
         hidden: (T, H).
     """
-    (classes, width), hidden = total.shape, hidden.contiguous()
+    hidden = hidden.contiguous()
     label, order = label.int().sort(stable=True)  # half as long as that of int64
     # Where each class begins in that order; what is no class is before or after all of them.
-    border = torch.arange(classes + 1, dtype=torch.int32, device=total.device)
+    border = torch.arange(len(total) + 1, dtype=torch.int32, device=total.device)
     border = torch.searchsorted(label, border, out_int32=True)
+    key = total.dtype, hidden.dtype, hidden.shape, len(total)
+    tensors = total, factor, hidden, order, border, pull
+    launch(kernels.finish_weight, _finish_plan, key, total.device, tensors)
+
+
+def _finish_plan(
+    _total: torch.dtype, _hidden: torch.dtype, shape: tuple[int, int], classes: int
+) -> Plan:
+    width = shape[1]
     block = min(_LARGEST, 1 << max(4, (width - 1).bit_length()))
     parts = -(-width // block)
-    tensors = total, factor, hidden, order, border, pull
-    key = total.dtype, hidden.dtype, hidden.shape, classes, _aligned(*tensors)
-    _launch(
-        kernels.finish_weight, key, total.device, classes * parts, *tensors, width,
-        parts, block, _ROWS, min(_BLOCK, block), max(1, block // 1024),
-    )  # fmt: skip
+    rest = width, parts, block, _ROWS, min(_BLOCK, block)
+    return classes * parts, max(1, block // 1024), rest

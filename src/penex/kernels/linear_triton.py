@@ -13,7 +13,7 @@ from penex.kernels.triton import _slope
 
 @triton.jit
 def powers(  # type: ignore[no-untyped-def]
-    logits, bias, mass, se, classes, row_step, limit,
+    logits, bias, mass, se, limit, classes, row_step,
     EXACT: tl.constexpr, BIASED: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row of a chunk of logits: its exponentials in their place, and their sum."""

@@ -1,7 +1,8 @@
-"""PENEX on a GPU in three Triton kernels: one read of the logits forward, one and a write backward.
+"""PENEX on a GPU in Triton kernels: one read of the logits forward, one and a write backward.
 
 `rows` sums each row: ex_i, se_i, its share of D and the mass sum_j u_ij (u: see `penex.targets`).
-`finish` sums the rows and moves rho, on the device. `gradient` reads the logits again:
+`finish` sums the rows and moves rho, on the device; for a small batch, where a launch costs more
+than what it launches, `rows_and_finish` is both. `gradient` reads the logits again:
 
     dL / df_ij = g_i / D (rho mass_i e(f_ij) - |alpha| u_ij e(-alpha f_ij)),
 
@@ -78,8 +79,8 @@ def _spread(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def rows(  # type: ignore[no-untyped-def]
-    logits, target, weight, out, rows, classes, row_step, step, target_row_step, target_step,
-    alpha, limit, ignored, smoothing,
+    logits, target, weight, out, alpha, smoothing,
+    limit, rows, classes, row_step, step, target_row_step, target_step, ignored,
     EXACT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -151,7 +152,7 @@ def rows(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def finish(  # type: ignore[no-untyped-def]
-    sums, rho, value, numbers, rows, alpha, ema, rho_min, rho_max, fixed,
+    sums, rho, value, alpha, ema, rho_min, rho_max, fixed, rows,
     FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
     SCALED: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -206,15 +207,43 @@ def finish(  # type: ignore[no-untyped-def]
         tl.store(value, level if MEAN else level * total)
     else:
         tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
-    tl.store(numbers, now)
-    tl.store(numbers + 1, divisor)
+    tl.store(sums + 4 * rows, now)
+    tl.store(sums + 4 * rows + 1, divisor)
+
+
+@triton.jit
+def rows_and_finish(  # type: ignore[no-untyped-def]
+    logits, target, weight, sums, rho, value, arrived,
+    alpha, smoothing, ema, rho_min, rho_max, fixed,
+    limit, count, classes, row_step, step, target_row_step, target_step, ignored,
+    EXACT: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    FIXED: tl.constexpr, TRAINING: tl.constexpr, LISTING: tl.constexpr, MEAN: tl.constexpr,
+    SCALED: tl.constexpr, ROW_BLOCKS: tl.constexpr, ROW_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Both in one launch: the last program to arrive finishes, and sets the counter back."""
+    rows(
+        logits, target, weight, sums, alpha, smoothing,
+        limit, count, classes, row_step, step, target_row_step, target_step, ignored,
+        EXACT, SOFT, WEIGHTED, SPREAD, BLOCKS, BLOCK,
+    )  # fmt: skip
+    # Every thread's sums are written before one of them counts the program, and whoever finds the
+    # count full sees what was written before all the others were counted.
+    tl.debug_barrier()
+    before = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu")
+    if before == count - 1:
+        tl.debug_barrier()
+        tl.store(arrived, 0)
+        finish(
+            sums, rho, value, alpha, ema, rho_min, rho_max, fixed, count,
+            FIXED, TRAINING, LISTING, MEAN, SCALED, ROW_BLOCKS, ROW_BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
 def gradient(  # type: ignore[no-untyped-def]
-    logits, target, weight, sums, grad, numbers, out, rows, classes, blocks,
+    logits, target, weight, sums, grad, out, alpha, smoothing, limit, rows, classes, blocks,
     row_step, step, target_row_step, target_step, grad_step, out_row_step, out_step,
-    alpha, limit, smoothing,
     EXACT: tl.constexpr,
     SOFT: tl.constexpr, WEIGHTED: tl.constexpr, SPREAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -229,11 +258,11 @@ def gradient(  # type: ignore[no-untyped-def]
     if not SOFT:
         y = _class(tl.load(q), classes)
     mass = tl.load(sums + 3 * rows + row)
-    scale = tl.load(grad + row * grad_step) / tl.load(numbers + 1)
+    scale = tl.load(grad + row * grad_step) / tl.load(sums + 4 * rows + 1)
     own_limit = _own_limit(alpha, limit)
     x = logits + row * row_step + columns.to(tl.int64) * step
     f = tl.load(x, mask=mask, other=0.0).to(tl.float32)
-    slope = (scale * tl.load(numbers) * mass) * _slope(f, limit, EXACT)
+    slope = (scale * tl.load(sums + 4 * rows) * mass) * _slope(f, limit, EXACT)
     if SPREAD:
         u = _spread(columns, mask, y, q, target_step, weight, smoothing, classes, SOFT, WEIGHTED)
         own = scale * tl.abs(alpha) * u * _slope(-alpha * f, own_limit, EXACT)
