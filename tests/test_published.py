@@ -160,6 +160,13 @@ def test_without_the_penalty() -> None:
     listing = listing_of(plan.plan_sweep(sweep, 5), RESULTS, "")
     rows = {row.loss: row for row in results.load(RESULTS / "cifar10", listing).rows}
     said = table("docs/results.md", "test set, last epoch")
+    hard = rows["conex_hard"]
+    assert said.pop("CONEX, built in (1 of 5 runs ended)") == [
+        f"{mean(hard, 'accuracy'):.3f}", f"{mean(hard, 'cross_entropy'):.1f}"
+    ]  # fmt: skip
+    assert len(hard.diverged) == 4
+    broke = sorted(run.history[-1]["epoch"] for run in hard.records.values())
+    assert broke == [58, 71, 73, 199, 200]
     for cells, loss in zip(
         said.values(), ("penex", "conex_penalty", "conex_lagrangian", "ex"), strict=True
     ):
@@ -169,6 +176,23 @@ def test_without_the_penalty() -> None:
         assert cells[0] == spread(accuracy)
         digits = 1 if loss == "ex" else 3
         assert cells[1] == f"{fmean(loss_value):.{digits}f} ± {stdev(loss_value):.{digits}f}"
+
+
+def test_small_and_large_alpha() -> None:
+    """docs/results.md: the table, and that no alpha up to 0.8 differs beyond luck in accuracy."""
+    sweep = plan.sweeps()["sensitivity"][0]
+    listing = listing_of(plan.plan_sweep(sweep, 5), RESULTS, "")
+    rows = results.load(RESULTS / "cifar10", listing).rows
+    said = table("docs/results.md", "test accuracy / cross-entropy")
+    for cells, some in zip(said.values(), (rows[:6], rows[6:]), strict=True):
+        for cell, row in zip(cells, some, strict=True):
+            assert len(row.values("accuracy")) == 5
+            assert cell == f"{mean(row, 'accuracy'):.3f} / {mean(row, 'cross_entropy'):.3f}"
+        first, *others = [row.values("accuracy") for row in some]
+        leads = [paired_difference(other, first) for other in others]
+        assert not any(lead.low > 0 for lead in leads)
+        assert [lead.high < 0 for lead in leads][-2:] == [True, True]
+        assert [lead.high < 0 for lead in leads][:2] == [False, False]
 
 
 def _on_tables(rate: float) -> Iterator[str]:
