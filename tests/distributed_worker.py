@@ -6,6 +6,7 @@ Usage: distributed_worker.py RANK RANKS FOLDER CASE... The rank writes FOLDER/ra
 import copy
 import datetime
 import functools
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +153,7 @@ def main(rank: int, ranks: int, folder: Path, *cases: str) -> None:
         case: sharded(rank, ranks) if case == "sharded" else trained(case, rank, ranks)
         for case in cases
     }
+    gc.collect()  # models are in cycles
     dist.barrier()
     torch.save(made, folder / f"rank-{rank}.pt")
     dist.destroy_process_group()

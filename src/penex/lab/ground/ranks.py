@@ -1,5 +1,6 @@
 """Several processes that train one model together (torch.distributed, as torchrun starts them)."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,7 @@ def joined(device: torch.device) -> Iterator[None]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
+        gc.collect()  # a sharded network is in cycles, and holds the group as long as it is there
         dist.barrier()  # one that leaves while another still writes would take it down
     finally:
         dist.destroy_process_group()
