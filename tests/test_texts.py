@@ -21,6 +21,7 @@ from penex.lab.data import bbc, normalise, split
 from penex.lab.data.texts import Text, distinct
 from penex.lab.ground.errors import LabError
 from penex.lab.models import encoder as encoders
+from penex.lab.models import reading
 from penex.lab.models.encoder import Encoder
 from penex.lab.tasks import bbc_news, runs
 from penex.paper.printed import PRINTED, authors_of
@@ -100,7 +101,7 @@ def test_a_text_is_cut_and_filled_up_and_stays_as_it_is(encoder: Path) -> None:
 
 def test_what_fills_a_row_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, beside longer texts, and in evaluation a few at a time by their length."""
-    monkeypatch.setattr(encoders, "_EVALUATED", 2)
+    monkeypatch.setattr(reading, "_EVALUATED", 2)
 
     class Sums(torch.nn.Module):
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
@@ -110,7 +111,7 @@ def test_what_fills_a_row_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     seen: list[tuple[int, ...]] = []
     lengths = torch.tensor([3, 20, 1, 9, 17])
     ids = (torch.arange(40) < lengths[:, None]).int() * torch.arange(1, 6)[:, None].int()
-    model = encoders.TextClassifier(Sums(), pad=0)
+    model = reading.TextClassifier(Sums(), pad=0)
     wanted = (lengths * torch.arange(1, 6)).unsqueeze(1)
     assert model(ids).equal(wanted)
     assert model.eval()(ids).equal(wanted)

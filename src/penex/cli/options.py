@@ -133,6 +133,8 @@ class DataOptions:
         label_column: the column of a .csv that holds the class.
         text_column: the column of a .csv that holds texts, if it does.
         encoder: what is fine-tuned on texts: the name of an encoder, or its folder.
+        frozen: leave the encoder as it is, and train a small network on its features of each text:
+            minutes instead of hours on a CPU.
         allow_large: take a compressed file though it becomes much larger.
         model: cnn, resnet18, mlp, vit_tiny, vit_small, vit_base, or your own as module:factory,
             called with the shape of an input and the number of classes.
@@ -147,6 +149,7 @@ class DataOptions:
     label_column: Annotated[str | None, hinted("NAME")] = None
     text_column: Annotated[str | None, hinted("NAME")] = None
     encoder: Annotated[str | None, hinted("NAME | FOLDER", "(default: all-MiniLM-L6-v2)")] = None
+    frozen: bool = False
     allow_large: bool = False
     model: Annotated[str | None, hinted("MODEL", "(default: by the task or the data)")] = None
     label_noise: Annotated[float | None, hinted("RATE")] = None
@@ -159,25 +162,36 @@ class DataOptions:
         from penex.lab import models, tasks
 
         if self.data is not None and name is None:
-            return collecting.own_task(self, out)
+            task = collecting.own_task(self, out)
+            if not self.frozen:
+                return task
+        else:
+            task = self._named(tasks.find(name or "digits"))
+        if self.frozen:
+            task = collecting.frozen(task)
+        if self.model is None:
+            return task
+        if task.encoder is not None and not task.frozen:
+            raise LabError(f"Texts are read by an --encoder, not by a --model; got {self.model}.")
+        source = models.source(self.model)
+        identity = {**task.identity, **({"model_source": source} if source else {})}
+        build = models.find(self.model)
+        return dataclasses.replace(task, model=self.model, build=build, identity=identity)
+
+    def _named(self, task: "Task") -> "Task":
+        """A task by its name, with its files, its size and its encoder as they were asked for."""
+        from penex.lab import tasks
+
         for option in ("label_column", "text_column"):
             if getattr(self, option) is not None:
                 raise LabError(f"--{option.replace('_', '-')} is for --data with a .csv.")
-        task = tasks.find(name or "digits")
         if self.data is not None:
             task = tasks.placed(task, self.data)
         if self.image_size is not None:
             task = tasks.resized(task, self.image_size)
         if self.encoder is not None:
             task = tasks.encoded(task, self.encoder)
-        if self.model is None:
-            return task
-        if task.encoder is not None:
-            raise LabError(f"Texts are read by an --encoder, not by a --model; got {self.model}.")
-        source = models.source(self.model)
-        identity = {**task.identity, **({"model_source": source} if source else {})}
-        build = models.find(self.model)
-        return dataclasses.replace(task, model=self.model, build=build, identity=identity)
+        return task
 
     def treatment(self, task: "Task") -> Treatment:
         """What is done to the data of a task."""

@@ -3,6 +3,8 @@
 import shlex
 from typing import NamedTuple
 
+import torch
+
 from penex.lab.records.folds import HeldOut
 from penex.report.suspects import estimate
 
@@ -56,7 +58,8 @@ def text(found: HeldOut, words: list[str]) -> str:
         words: of a command line, which name the data.
     """
     pool = found.collection
-    table = pool.train.inputs.dim() == 2 and "length" not in pool.facts  # which texts have
+    inputs = pool.train.inputs
+    table = inputs.dim() == 2 and inputs.dtype != torch.int32  # which tokens of texts are
     rule = rule_of(found.wrong_share, table=table)
     losses = tuple(dict.fromkeys((*RIVALS, *rule.losses)))
     early = ["--select", "best"] if table else []

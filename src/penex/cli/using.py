@@ -27,6 +27,9 @@ def predict(
     form: Literal["csv", "jsonl"] = "csv",
     device: str = "auto",
     own_code: bool = False,
+    encoder: Annotated[
+        str | None, hinted("NAME | FOLDER", "(default: as the run calls it)")
+    ] = None,
 ) -> None:
     """Calibrated probabilities for new files, prepared as the training data were.
 
@@ -41,6 +44,7 @@ def predict(
         form: csv (a column a class) or jsonl.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         own_code: import the module of a model of one's own, which runs its code.
+        encoder: of a run with --frozen: where its encoder is, if it is not found by its name.
     """
     from penex.lab.ground import environment
     from penex.lab.ground import files as writing
@@ -51,7 +55,7 @@ def predict(
         raise LabError("penex predict needs files to predict.")
     if to is not None:
         writing.check_target(to)
-    model = _model(run, own_code)
+    model = _model(run, own_code, encoder)
     place = environment.device_of(device)
     skipped: list[raw.Item] = []
 
@@ -112,7 +116,7 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _model(run: Path, own_code: bool) -> "Exported":
+def _model(run: Path, own_code: bool, encoder: str | None = None) -> "Exported":
     """The model of a run, or of the best one in a folder of runs, which is said."""
     from penex.lab.models.exported import CARD, load
     from penex.lab.records.best import best_run
@@ -125,7 +129,7 @@ def _model(run: Path, own_code: bool) -> "Exported":
             file=sys.stderr,
         )
         run = choice.folder
-    return load(run, own_code=own_code)
+    return load(run, own_code=own_code, encoder=encoder)
 
 
 def export(

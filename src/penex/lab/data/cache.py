@@ -20,7 +20,7 @@ LIMIT = "PENEX_CACHE_LIMIT"
 _DEFAULT_LIMIT = 20 * 10**9
 _CARD = "entry.json"
 # Nothing else in the folder is ours: it may be one that the user keeps other things in.
-_OURS = re.compile(r"\.?(images|archive)-[0-9a-f]{16}[^/]*")
+_OURS = re.compile(r"\.?(images|archive|features)-[0-9a-f]{16}[^/]*")
 _CHUNK = 1 << 24
 
 Stamps = dict[str, tuple[int, int]]

@@ -83,6 +83,21 @@ def _check_texts(given: dict[str, Any], shape: list[int]) -> None:
         raise ValueError(f"the padding {given.get('pad')!r} is no token")
     if not isinstance(given.get("text_column"), str):
         raise ValueError("the column of texts has no name")
+    if "features" in given:
+        _check_features(given["features"], given.get("encoder"))
+
+
+def _check_features(given: Any, encoder: Any) -> None:
+    if not isinstance(given, dict) or not isinstance(given.get("encoder_sha256"), str):
+        raise ValueError("it does not say which encoder its features are of")
+    if not isinstance(encoder, str):
+        raise ValueError("its encoder has no name")
+    mean, std = given.get("mean"), given.get("std")
+    if not isinstance(mean, list) or not isinstance(std, list) or len(mean) != len(std) or not mean:
+        raise ValueError("its features have no mean and deviation")
+    for values, least in ((mean, -math.inf), (std, 0.0)):
+        if not all(_is_number(v) and least < float(v) < math.inf for v in values):
+            raise ValueError("the mean or deviation of its features is none")
 
 
 def _is_count(value: Any) -> bool:

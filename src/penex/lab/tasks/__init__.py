@@ -53,6 +53,7 @@ class Task:
         folds: if there are any, a run tests on the fold that its seed says: see `split.fold`.
         encoder: of a task whose inputs are texts: what reads them, and what is fine-tuned;
             `collect` then takes it, and what it is decides results too.
+        frozen: whether the encoder stays as it is and `build` makes what learns on its features.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Task:
     search: Mapping[str, tuple[registry.Parameter, ...]] = field(default_factory=registered_search)
     folds: int = 0
     encoder: Encoder | None = None
+    frozen: bool = False
 
     @property
     def decisive(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from penex.lab.engine import checkpoint, loop
 from penex.lab.engine.evaluation import logits_of, numbers
 from penex.lab.engine.learner import Learner
 from penex.lab.ground import environment
-from penex.lab.models import exported
+from penex.lab.models import exported, frozen
 from penex.lab.records import Json, Record
 from penex.lab.records.reading import BEST, CALIBRATED
 from penex.lab.tasks.runs import Run
@@ -103,21 +103,26 @@ class Writer:
 
 def _card_of(run: Run, learner: Learner, data: Data) -> Json:
     """What model.json says besides its format: all that a prediction needs but the numbers."""
+    encoder = run.task.encoder
+    preprocessing = {
+        **run.task.preprocessing,
+        **(encoder.card if encoder else {}),
+        "inputs": str(data.train.inputs.dtype).removeprefix("torch."),
+        "range": _range(data.train),
+        "mean": data.mean.flatten().tolist(),
+        "std": data.std.flatten().tolist(),
+    }
+    shape = list(data.shape)
+    if encoder and run.task.frozen:
+        preprocessing, shape = frozen.card(encoder, preprocessing), [encoder.tokenizer.length]
     return {
         "model": run.task.model,
         "model_source": run.task.identity.get("model_source"),
-        "shape": list(data.shape),
+        "shape": shape,
         "zero_sum_head": registry.find(run.loss.name).zero_sum_head,
         "classes": list(data.classes),
         "temperature": learner.loss.temperature,
-        "preprocessing": {
-            **run.task.preprocessing,
-            **(run.task.encoder.card if run.task.encoder else {}),
-            "inputs": str(data.train.inputs.dtype).removeprefix("torch."),
-            "range": _range(data.train),
-            "mean": data.mean.flatten().tolist(),
-            "std": data.std.flatten().tolist(),
-        },
+        "preprocessing": preprocessing,
         "loss": str(run.loss),
         "task": run.task.name,
     }

@@ -1,0 +1,117 @@
+"""An encoder that stays as it is: each text becomes its features once, and a small network learns.
+
+    token ids (N, length) -> encoder -> features (N, width) -> less their mean, over their deviation
+    -> the network that is trained -> logits
+
+So a run keeps the small network alone; the encoder is found again by its name and its checksum.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from penex.lab.data import cache, normalise
+from penex.lab.ground import environment
+from penex.lab.ground.errors import LabError, RecordError
+from penex.lab.models.encoder import Encoder
+from penex.lab.models.reading import TextReader
+
+_FILE = "features.npy"
+_AT_ONCE = 64  # texts
+_POOLED = "mean of the last states"  # what features are; others would be other entries of the cache
+
+
+def features(encoder: Encoder, ids: Tensor, progress: Callable[[int, int], None]) -> Tensor:
+    """The features of texts, (N, width) float32: from the cache, or computed on the best device.
+
+    Args:
+        encoder: what reads them.
+        ids: their tokens, (N, length) int32.
+        progress: (done, total) while they are computed.
+    """
+    decisive = repr((encoder.identity, _POOLED, tuple(ids.shape))).encode()
+    digest = hashlib.sha256(decisive + ids.contiguous().numpy().tobytes())
+    name = f"features-{digest.hexdigest()[:16]}"
+    for entry in cache.entries(name):
+        if entry.facts is not None and entry.is_as_written():
+            entry.touch()
+            return torch.from_numpy(np.load(entry.path / _FILE, allow_pickle=False))
+    found = _read(encoder.reader(), ids, progress)
+    with cache.making() as made:
+        np.save(made / _FILE, found.numpy())
+        facts = {"kind": f"{len(ids)} texts, read by {encoder.name}", "sources": {}}
+        cache.keep(made, name, facts)
+    return found
+
+
+def _read(reader: TextReader, ids: Tensor, progress: Callable[[int, int], None]) -> Tensor:
+    """The longest first, so that the time that is left is not told too short."""
+    device = environment.device_of("auto")
+    reader = reader.to(device)
+    order = reader.lengths(ids).argsort(stable=True, descending=True)
+    parts: list[Tensor] = []
+    with torch.inference_mode():
+        for done, rows in enumerate(torch.split(order, _AT_ONCE)):
+            progress(done * _AT_ONCE, len(ids))
+            parts.append(reader(ids[rows].to(device)).float().cpu())
+    progress(len(ids), len(ids))
+    return torch.cat(parts)[order.argsort()].clone()
+
+
+def card(encoder: Encoder, made: dict[str, Any]) -> dict[str, Any]:
+    """The preprocessing of model.json, given that of the features: what comes in are token ids."""
+    rest = {key: value for key, value in made.items() if key != "range"}
+    own = {"mean": made["mean"], "std": made["std"], **encoder.identity}
+    return {**rest, "inputs": "int32", "mean": [0.0], "std": [1.0], "features": own}
+
+
+class Reading(nn.Module):
+    """A network that was trained on features, with the encoder that makes them of token ids."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, reader: TextReader, mean: list[float], std: list[float], head: nn.Module
+    ) -> None:
+        super().__init__()
+        self.reader = reader
+        self.head = head
+        for name, value in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(value), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The logits."""
+        found: Tensor = self.reader(ids)
+        dtype = next(self.head.parameters()).dtype
+        logits: Tensor = self.head(normalise(found, self.mean, self.std, dtype))
+        return logits
+
+
+def whole(made: dict[str, Any], head: nn.Module, given: str | None) -> Reading:
+    """A trained network with its encoder before it.
+
+    Args:
+        made: the preprocessing of model.json.
+        head: the network.
+        given: the encoder's name or folder, where it is not found by its own name.
+    """
+    kept = made["features"]
+    encoder = Encoder(given or made["encoder"])
+    try:
+        same = encoder.identity["encoder_sha256"] == kept["encoder_sha256"]
+    except LabError as error:
+        raise RecordError(
+            f"The model reads texts by the encoder {made['encoder']!r}, which it does not hold: "
+            f"{error}"
+        ) from error
+    if not same:
+        raise RecordError(
+            f"{encoder.given} is not the encoder {made['encoder']!r} that the model was trained "
+            "with (its checksum is another): say where that is, --encoder FOLDER."
+        )
+    return Reading(encoder.reader(), kept["mean"], kept["std"], head)
