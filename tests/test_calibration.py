@@ -45,6 +45,23 @@ def test_logits_that_are_never_right_get_the_highest_temperature() -> None:
     assert fit_temperature(always_wrong, torch.tensor([1, 0])).item() == pytest.approx(1e4)
 
 
+def test_a_class_that_is_masked_changes_nothing_and_what_is_no_number_is_none() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(500, 3, generator=generator, dtype=torch.float64)
+    target = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    out = torch.full((500, 1), -torch.inf, dtype=torch.float64)
+    masked = torch.cat([logits, out], 1)
+    assert fit_temperature(masked, target).item() == pytest.approx(fit_temperature(logits, target))
+    right = 3.0 * torch.eye(3), torch.arange(3)
+    wide = torch.cat([right[0], out[:3].float()], 1)
+    torch.testing.assert_close(fit_temperature(wide, right[1]), fit_temperature(*right))
+    for row, wrong in ((0, torch.nan), (1, torch.inf)):
+        spoilt = logits.clone()
+        spoilt[row, 0] = wrong
+        assert fit_temperature(spoilt, target).isnan()
+    assert fit_temperature(masked, target.index_fill(0, torch.tensor(7), 3)).isnan()
+
+
 @pytest.mark.parametrize(
     ("logits", "target"),
     [(torch.zeros(0, 3), torch.zeros(0).long()), (torch.zeros(2, 3), torch.zeros(3).long())],

@@ -334,3 +334,11 @@ def test_a_bad_reduction_is_named() -> None:
     target = torch.tensor([0])
     with pytest.raises(ValueError, match="reduction must be one of mean, sum, none; got 'avg'"):
         F.penex(torch.zeros(1, 2), target, 0.1, 1.0, reduction="avg")
+
+
+@pytest.mark.parametrize("alpha", [-0.3, 0.5])
+def test_a_logit_of_no_weight_may_be_of_any_size(alpha: float) -> None:
+    """However large: 0 times what overflows is 0."""
+    logits = torch.tensor([[0.0, 400.0, -400.0]])
+    found = F.exponential(logits, torch.tensor([[1.0, 0.0, 0.0]]), alpha)
+    assert found.tolist() == [1.0]

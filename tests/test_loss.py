@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import penex
-from penex import _reference
+from penex import _reference, targets
 from penex import functional as F
 from penex.base import _lasting
 
@@ -536,12 +536,24 @@ def test_progress_is_what_the_scaled_loss_descends(alpha: float, options: dict[s
     assert loss.rho.item() == before
     shifted = loss.progress(logits - 3000, target)
     torch.testing.assert_close(shifted, loss.progress(logits, target))
-    alike = loss.progress(torch.full((2, 5), 3.0, dtype=torch.float64), torch.tensor([0, 1]))
-    assert alike.item() == pytest.approx(math.log(5))
+    alike = torch.full((2, 5), 3.0, dtype=torch.float64), torch.tensor([0, 1])
+    assert loss.progress(*alike).item() == pytest.approx(nn.CrossEntropyLoss(**options)(*alike))
     assert loss.progress(logits, torch.full_like(target, -100)).item() == 0
     if not options:
         sure = loss.progress(40 * torch.eye(5, dtype=torch.float64), torch.arange(5))
         assert sure.item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_probabilities_that_weigh_an_example_weigh_it_as_in_cross_entropy(reduction: str) -> None:
+    """Value and gradient where all logits are alike: D counts positions, whatever they weigh."""
+    target = torch.eye(4, dtype=torch.float64)[[0, 1, 2]] * torch.tensor([[30.0], [1.0], [5.0]])
+    logits = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
+    found = []
+    for loss in (penex.PENEX(0.1, reduction=reduction), nn.CrossEntropyLoss(reduction=reduction)):
+        value = loss(logits, target)
+        found.append((value.detach(), *torch.autograd.grad(value.sum(), logits)))
+    torch.testing.assert_close(found[0], found[1])
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0, *NEGATIVE])
@@ -631,3 +643,23 @@ def test_trains_through_a_gradient_scaler() -> None:
     scaler.scale(value).backward()
     scaler.step(optimizer)
     assert not torch.equal(model.weight, before)
+
+
+class Doubled(penex.PENEX):
+    """A loss of one's own, with twice the evidence."""
+
+    def terms(self, batch: targets.Batch) -> tuple[Tensor, Tensor, Tensor]:
+        own, se, evidence = super().terms(batch)
+        return 2 * own, se, 2 * evidence
+
+
+def test_a_formula_of_ones_own_is_computed_for_every_kind_of_target() -> None:
+    """The kernels know PENEX's alone."""
+    logits, target = next(batches(1))
+    loss, soft = Doubled(0.1, scale="paper"), Doubled(0.1, scale="paper")
+    value = loss(logits, target)
+    torch.testing.assert_close(value, soft(logits, nn.functional.one_hot(target, 5).double()))
+    torch.testing.assert_close(loss.rho, soft.rho)
+    assert loss.implementation(logits, target) == "reference"
+    with pytest.raises(ValueError, match="Doubled has a formula of its own"):
+        Doubled(0.1, impl="eager")(logits, target)

@@ -1,7 +1,8 @@
 """Where a loss's state comes from: construction, the meta device, a checkpoint, a reset."""
 
+import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 import penex
 from penex import registry
+from penex.base import Legal, Loss, Settings
 from penex.conex import AugmentedLagrangianLoss
 
 from strategies import make
@@ -164,3 +166,76 @@ def test_a_load_that_fixes_rho_says_so() -> None:
     with pytest.warns(UserWarning, match="rho is 0.5, not None"):
         loss.load_state_dict(penex.PENEX(0.1, rho=0.5).state_dict())
     assert loss.fixed_rho == 0.5
+
+
+class Shifted(Loss):
+    """A loss of one's own with a setting below 0."""
+
+    settings: ClassVar[Settings] = {"shift": Legal(low=-10, high=10, optional=True)}
+
+    def __init__(self, shift: float | None) -> None:
+        super().__init__()
+        self.configure(shift=shift)
+
+
+@pytest.mark.parametrize("shift", [-1.0, 3.0, None])
+def test_every_legal_setting_survives(shift: float | None) -> None:
+    loss: Any = Shifted(shift)
+    loss.load_state_dict(Shifted(shift).state_dict())
+    assert loss.shift == shift
+
+
+def test_a_state_of_old_has_minus_one_for_none() -> None:
+    saved = penex.PENEX(0.1).state_dict()
+    saved["_extra_state"] = torch.tensor([0.1, -1.0], dtype=torch.float64)
+    loss = penex.PENEX(0.1)
+    loss.load_state_dict(saved)
+    assert (loss.alpha, loss.fixed_rho) == (0.1, None)
+
+
+class Inside(Loss):
+    """A loss with a loss and a teacher in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = penex.PENEX(0.1)
+        self.teacher = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5))
+
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.inner(self.teacher(input), target)
+        return value
+
+
+def test_a_view_moves_nothing_inside_a_loss_either() -> None:
+    loss = Inside()
+    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    logits, target = torch.randn(8, 4), torch.arange(8) % 4
+    view = loss.frozen()
+    assert view(logits, target).equal(view(logits, target))
+    after = loss.state_dict()
+    assert all(before[name].equal(after[name]) for name in before)
+    assert all(module.training for module in loss.modules())
+
+
+def test_a_view_has_a_reduction_of_its_own_and_reads_the_losss_numbers() -> None:
+    loss = penex.PENEX(0.1)
+    logits, target = torch.randn(8, 4), torch.arange(8) % 4
+    view = loss.frozen()
+    assert view.reduction == "mean"
+    with view.reducing("none") as each:
+        assert each(logits, target).shape == (8,)
+    assert view(logits, target).dim() == 0
+    view.reduction = "sum"
+    with loss.reducing("sum"):
+        wanted = loss.frozen()(logits, target)
+    torch.testing.assert_close(view(logits, target), wanted)
+    assert (loss.reduction, view.alpha) == ("mean", 0.1)
+    loss(logits, target)
+    assert view.rho.equal(loss.rho)
+    torch.testing.assert_close(view.progress(logits, target), loss.progress(logits, target))
+    with pytest.raises(ValueError, match="reduction"):
+        view.reduction = "most"
+    with pytest.raises(AttributeError):
+        view.end_step()
+    assert copy.deepcopy(view).reduction == "sum"
+    assert not view.state_dict()

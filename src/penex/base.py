@@ -1,6 +1,7 @@
 """The manners every loss has: cross-entropy's options, its inputs, and a way to predict."""
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
@@ -22,7 +23,7 @@ Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
 
 _HALF = (torch.float16, torch.bfloat16)
 
-_NONE = -1.0  # every setting is above it
+_NONE = math.inf  # every setting is finite
 
 
 class Options(TypedDict, total=False):
@@ -207,20 +208,23 @@ class Loss(Predictor, Trained, nn.Module):
         return ", ".join(f"{k}={v:g}" for k, v in shown.items() if v is not None)
 
     def get_extra_state(self) -> Tensor:
-        """The settings in float64, so that they survive to the last digit; -1 stands for None."""
+        """The settings in float64, so that they survive to the last digit; inf stands for None."""
         values = [getattr(self, name) for name in self.settings]
         values = [_NONE if v is None else v for v in values]
         return torch.tensor(values, dtype=torch.float64, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take the saved settings, if they are legal; a warning says what they change."""
-        saved = [None if value == _NONE else value for value in state.tolist()]
         kind = type(self).__name__
-        if len(saved) != len(self.settings):
+        if len(state) != len(self.settings):
             raise ValueError(
-                f"The state is not one of {kind}: it has {len(saved)} settings, not "
+                f"The state is not one of {kind}: it has {len(state)} settings, not "
                 f"{len(self.settings)}."
             )
+        saved = [
+            None if value == _NONE or legal.is_former_none(value) else value
+            for value, legal in zip(state.tolist(), self.settings.values(), strict=True)
+        ]
         before = {name: getattr(self, name) for name in self.settings}
         try:
             self.configure(**dict(zip(self.settings, saved, strict=True)))

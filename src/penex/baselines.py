@@ -27,6 +27,11 @@ class CrossEntropyLoss(Predictor, Trained, nn.CrossEntropyLoss):
     (tensor(0.6931), 1.0)
     """
 
+    @property
+    def smoothing(self) -> float:
+        """How much of the targets is spread over all classes."""
+        return self.label_smoothing
+
 
 class LabelSmoothingLoss(Loss):
     r"""Cross-entropy against targets mixed with the uniform distribution (Szegedy et al., 2016).

@@ -23,6 +23,8 @@ def fit_temperature(logits: Tensor, target: Tensor) -> Tensor:
     it is 0 is found by halving, between 1e-4 and 1e4. Logits that are right every time have no
     minimum, and the lowest temperature would call the next mistake impossible: of n such examples
     each is then taken to be of another class with probability 1 / (n + 2), as Platt (1999) does.
+    A logit of -inf rules its class out at any temperature; NaN where a target is ruled out, or a
+    logit is NaN or +inf.
 
     Args:
         logits: (N, C), as the model gives them, of examples that it was not trained on.
@@ -43,7 +45,9 @@ def fit_temperature(logits: Tensor, target: Tensor) -> Tensor:
         wide = torch.float32 if logits.device.type == "mps" else torch.float64
         f = logits.detach().to(wide)
         own = f.gather(1, target.unsqueeze(1)).squeeze(1)
-        others = (f.sum(1) - own) / max(1, f.shape[1] - 1)
+        is_out = f == -math.inf
+        allowed = torch.where(is_out, 0, f)
+        others = (allowed.sum(1) - own) / ((~is_out).sum(1) - 1).clamp(min=1)
         doubt = (own == f.amax(1)).all() / (len(own) + 2)
         own = own + doubt * (others - own)
         low = torch.full((), -_WIDEST, dtype=wide, device=f.device)  # of log b
@@ -51,6 +55,7 @@ def fit_temperature(logits: Tensor, target: Tensor) -> Tensor:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             p = torch.softmax(f * middle.exp(), dim=1)
-            rises = ((p * f).sum(1) - own).mean() > 0
+            rises = ((p * allowed).sum(1) - own).mean() > 0
             low, high = torch.where(rises, low, middle), torch.where(rises, middle, high)
-        return torch.exp(-(low + high) / 2).to(targets.statistics_dtype(logits))
+        found = torch.where(own.isfinite().all() & allowed.isfinite().all(), low + high, math.nan)
+        return torch.exp(-found / 2).to(targets.statistics_dtype(logits))

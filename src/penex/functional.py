@@ -146,7 +146,9 @@ def exact_ex(batch: targets.Batch, alpha: float | Tensor) -> Tensor:
     tensor([1.])
     """
     largest = 0.99 * math.log(torch.finfo(batch.logits.dtype).max)  # exp of it is finite
-    return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits, floor=-largest / alpha)
+    # Where u is 0 the logit does not matter, and may be so large that exp is not finite.
+    bound = largest / (sign(alpha) * alpha)
+    return batch.expect(lambda f: torch.exp(-alpha * f), batch.logits, floor=-bound, ceiling=bound)
 
 
 def saturated_ex(batch: targets.Batch, alpha: float | Tensor) -> Tensor:
@@ -191,7 +193,8 @@ def progress(batch: targets.Batch, alpha: float) -> Tensor:
     mass = batch.mass.sum()
     nothing = (mass == 0).to(mass)  # then 0 and not NaN
     ex_mean, se_mean = ((term.sum() + nothing) / targets.divisor(mass, mass) for term in (ex, se))
-    return ex_mean.log() / alpha + se_mean.log()
+    share = mass / targets.divisor(mass, batch.total)  # 1, but for probabilities with weights
+    return (ex_mean.log() / alpha + se_mean.log()) * share
 
 
 def level_of_sums(ex: float, se: float, mass: float, alpha: float, smallest: float) -> float:

@@ -24,6 +24,10 @@ class Legal(NamedTuple):
     optional: bool = False
     instead_of_zero: str = ""
 
+    def is_former_none(self, value: float) -> bool:
+        """Whether a saved value stands for None, as -1 did in states of earlier versions."""
+        return self.optional and value == -1 and not self.low <= value <= self.high
+
     def checked(self, name: str, value: float | None) -> float | None:
         """The value as a float, or a ValueError with a sentence.
 

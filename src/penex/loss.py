@@ -15,6 +15,9 @@ from penex.shortcuts import IMPLS, Shortcuts
 
 SCALES = ("paper", "cross_entropy")
 
+# What the kernels have written out: a subclass with one of its own is not computed by them.
+_FORMULA = ("terms", "gain", "lowest", "divisor", "level", "settle", "reduced", "read", "smoothing")
+
 _ALPHA = Legal(
     low=-1.0,
     above=True,
@@ -87,7 +90,9 @@ class PENEX(Shortcuts):
             left of the loss's value hardly moves, so the value is `progress` instead: log K for
             logits that are all alike, and 0 for a model that is certain and right. It is not what
             the gradient is the slope of, unless rho is rho*: where an optimiser compares values
-            (L-BFGS, a line search), take ``paper``.
+            (L-BFGS, a line search), take ``paper``. With ``none`` the values of a batch add up to
+            that, so what one of them is depends on the others. In float32 the value has few digits
+            left for alpha within 1e-4 of 0 (the gradient has all).
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves
@@ -113,6 +118,10 @@ class PENEX(Shortcuts):
 
     settings: ClassVar[Settings] = {"alpha": _ALPHA, **Shortcuts.settings}
     alpha: float
+
+    def __init_subclass__(cls, **given: object) -> None:
+        super().__init_subclass__(**given)
+        cls.is_itself = all(getattr(cls, name) is getattr(PENEX, name) for name in _FORMULA)
 
     def __init__(
         self,
@@ -227,16 +236,19 @@ class PENEX(Shortcuts):
         size = torch.maximum(self.gain * sums[0], rho * sums[1])
         # Of what underflows, or has nothing left in it, the quotient is to be 0 and not NaN.
         size = size.clamp(min=F.smallest_size(size.dtype))
-        return size / ranks if self.reduction == "mean" else size / sums[2]
+        total, mass = torch.where(sums[3] == 0, 1.0, sums[2:]).unbind()
+        # A batch that weighs more pulls more, as in cross-entropy: D is blind to the weights of
+        # probabilities that do not add up to 1.
+        return size * (total / mass) / ranks if self.reduction == "mean" else size / mass
 
     def level(self, sums: Tensor) -> Tensor | None:
         """`progress` of a batch, if that is what the loss shows."""
         if self.scale == "paper":
             return None
-        ex, se, _, mass = sums.unbind()
+        ex, se, total, mass = sums.unbind()
         smallest = F.smallest_size(sums.dtype)
         found = (ex / mass).clamp(min=smallest).log() / self.alpha
-        found = found + (se / mass).clamp(min=smallest).log()
+        found = (found + (se / mass).clamp(min=smallest).log()) * (mass / total)
         return torch.where(mass == 0, torch.zeros_like(found), found)
 
     def terms(self, batch: targets.Batch) -> tuple[Tensor, Tensor, Tensor]:

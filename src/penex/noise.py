@@ -99,3 +99,5 @@ def _check(probabilities: Tensor, target: Tensor) -> None:
             "Expected probabilities (N, K) and class indices (N) of at least one example; got "
             f"{tuple(probabilities.shape)} and {tuple(target.shape)}."
         )
+    if not bool(probabilities.isfinite().all()):
+        raise ValueError("The probabilities hold a number that is not finite.")

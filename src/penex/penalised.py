@@ -1,5 +1,6 @@
 """Losses with a penalty on sum_j exp f_j whose weight, rho, is estimated batch by batch."""
 
+import operator
 import warnings
 from typing import ClassVar, NamedTuple, Unpack
 
@@ -64,14 +65,14 @@ class PenalisedLoss(Loss):
                 f"rho_max={rho_max}."
             )
         penalty.check_order(order)
-        if not isinstance(accumulate, int) or accumulate < 1:
+        if not hasattr(accumulate, "__index__") or accumulate < 1:  # numpy's have it too
             raise ValueError(f"accumulate must be a whole number from 1 on; got {accumulate}.")
         self.configure(fixed_rho=rho)
         self.ema = ema
         self.rho_min = rho_min
         self.rho_max = min(rho_max, _LARGEST)  # so that rho is always a number
         self.order = order
-        self.accumulate = accumulate
+        self.accumulate = operator.index(accumulate)
         self.process_group = process_group
         self.register_buffer("rho", torch.tensor(self.initial("rho"), dtype=torch.float32))
         # What the running window of micro-batches has summed: evidence, se, D, and their number.

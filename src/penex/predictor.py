@@ -71,6 +71,14 @@ class Predictor:
         return 1.0
 
 
+def _still(module: nn.Module) -> nn.Module:
+    """A copy in eval() mode, its children too, that shares the buffers: nobody else sees it."""
+    twin = copy.copy(module)
+    inside = {n: None if child is None else _still(child) for n, child in module._modules.items()}
+    twin.__dict__.update(training=False, _modules=inside)
+    return twin
+
+
 class Frozen(Predictor, nn.Module):
     """A loss as it is in eval() mode, whatever mode it is in: its state is read and never moved.
 
@@ -88,11 +96,27 @@ class Frozen(Predictor, nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of a batch, by the arguments of the loss itself; it makes no collective call."""
-        # A copy made for this call shares the buffers, and nobody else sees its mode.
-        still = copy.copy(self.__dict__["loss"])
-        still.training = False
+        still = _still(self.__dict__["loss"])
+        if "given" in self.__dict__:
+            still.__dict__["reduction"] = self.__dict__["given"]
         value: Tensor = still(*args, **kwargs)
         return value
+
+    @property
+    def reduction(self) -> str:
+        """The loss's, unless the view was given one of its own."""
+        chosen: str = self.__dict__.get("given") or self.__dict__["loss"].reduction
+        return chosen
+
+    @reduction.setter
+    def reduction(self, value: str) -> None:
+        targets.check_reduction(value)
+        self.__dict__["given"] = value
+
+    def __getattr__(self, name: str) -> Any:
+        loss = self.__dict__.get("loss")  # there is none while a copy is made
+        read = ("progress", *getattr(loss, "settings", ()), *getattr(loss, "statistics", ()))
+        return getattr(loss, name) if name in read else super().__getattr__(name)
 
     @property
     def _sharpness(self) -> float:

@@ -1,6 +1,7 @@
 """The short ways to PENEX: kernels where they can do a batch, the plain formula elsewhere."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ _NEEDS = {
 
 class Shortcuts(PenalisedLoss):
     """PENEX as it is computed; what it is, `penex.PENEX` says."""
+
+    is_itself: ClassVar[bool] = True  # no subclass that computes something else
 
     alpha: float
     impl: str
@@ -62,8 +65,13 @@ class Shortcuts(PenalisedLoss):
         >>> PENEX().implementation(torch.zeros(2, 3), torch.tensor([0, 1]))
         'eager'
         """
-        if self.impl == "reference":
+        if self.impl == "reference" or (self.impl == "auto" and not self.is_itself):
             return "reference"
+        if not self.is_itself:
+            raise ValueError(
+                f"impl={self.impl!r} computes PENEX, and {type(self).__name__} has a formula of "
+                "its own: say 'auto' or 'reference'."
+            )
         if self.impl != "triton" and self._is_common(logits, target):
             return "eager"
         if self.impl == "triton" and self._is_fusible(logits, target):

@@ -44,12 +44,17 @@ class Batch(NamedTuple):
     total: Tensor
 
     def expect(
-        self, phi: Callable[[Tensor], Tensor], values: Tensor, floor: float | Tensor = -1e9
+        self,
+        phi: Callable[[Tensor], Tensor],
+        values: Tensor,
+        floor: float | Tensor = -1e9,
+        ceiling: float | Tensor | None = None,
     ) -> Tensor:
         """sum_j u_ij phi(values_ij) for each position, with 0 times infinity equal to 0.
 
         A class with u_ij = 0 may be masked with -inf or with a dtype's lowest number. Where its
-        value is below floor, phi is taken at floor, where it is finite: 0 times it is 0, not NaN.
+        value is below floor, or above ceiling if there is one, phi is taken there, where it is
+        finite: 0 times it is 0, not NaN.
 
         >>> batch = read(torch.zeros(2, 3), torch.tensor([0, -100]))
         >>> batch.expect(torch.exp, batch.logits)
@@ -58,7 +63,10 @@ class Batch(NamedTuple):
         if self.label is not None:
             return self.mass * phi(_pick(values, self.label, self.dim))
         assert self.u is not None
-        legal = torch.where(self.u == 0, values.clamp(min=floor), values)
+        legal = values.clamp(min=floor)
+        if ceiling is not None:
+            legal = legal.clamp(max=ceiling)
+        legal = torch.where(self.u == 0, legal, values)
         return (self.u * phi(legal)).sum(self.dim)
 
 

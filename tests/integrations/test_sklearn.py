@@ -74,6 +74,31 @@ def test_weights_count_as_repetitions() -> None:
     np.testing.assert_allclose(by_class.predict_proba(X), doubled.predict_proba(X), atol=1e-9)
 
 
+@pytest.mark.parametrize("smooth", [{"loss": "label_smoothing"}, {"label_smoothing": 0.3}])
+def test_weights_count_as_repetitions_for_losses_that_smooth(smooth: dict[str, Any]) -> None:
+    repeats = np.arange(ALL) % 3
+    given = {"loss": smooth.get("loss", "penex"), "batch_size": 1000, "epochs": 10}
+    if "loss" not in smooth:
+        given["loss_options"] = smooth
+    weighted = quick(**given).fit(X, Y, sample_weight=repeats)
+    repeated = quick(**given).fit(X.repeat(repeats, 0), Y.repeat(repeats))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
+    with pytest.raises(ValueError, match="smoothing of 1"):
+        quick(loss="ce", loss_options={"label_smoothing": 1.0}).fit(X, Y, sample_weight=repeats)
+
+
+def test_weights_count_in_every_size_of_batch() -> None:
+    """Of inputs that say nothing a balanced model gives both classes the same probability."""
+    labels = (np.arange(400) % 20 == 0).astype(int)
+    model = quick(hidden=(), epochs=40, batch_size=4, lr=0.01, class_weight="balanced")
+    said = model.fit(np.zeros((400, 1)), labels).predict_proba(np.zeros((1, 1)))
+    assert abs(said[0, 1] - 0.5) < 0.1
+
+
+def test_weights_of_classes_take_the_dtype_of_the_data() -> None:
+    quick(loss_options={"weight": torch.tensor([1.0, 2.0, 3.0])}, epochs=1).fit(X, Y)
+
+
 def test_it_searches_calibrates_and_is_stored() -> None:
     names = np.array(["setosa", "versicolor", "virginica"])[Y]
     search = GridSearchCV(

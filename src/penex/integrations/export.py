@@ -23,7 +23,7 @@ class Calibrated(nn.Module):
 
     Args:
         model: from inputs to logits (or to an object that has them as ``logits``); it is shared,
-            not copied.
+            not copied, and in eval() mode from now on.
         loss: what it was trained with.
 
     >>> from penex import PENEX
@@ -76,7 +76,12 @@ def write_onnx(
         facts["classes"] = json.dumps(classes)
     file = Path(file)
     part = file.with_name(f"{file.name}.part")
-    part.write_bytes(onnx_graph(Calibrated(model, loss), example, facts).SerializeToString())
+    trained = [module for module in model.modules() if module.training]
+    try:
+        part.write_bytes(onnx_graph(Calibrated(model, loss), example, facts).SerializeToString())
+    finally:
+        for module in trained:  # whoever goes on training finds it as it was
+            module.training = True
     os.replace(part, file)
 
 

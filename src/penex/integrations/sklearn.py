@@ -216,6 +216,8 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):
             network = nn.Sequential(network, ZeroSumHead())
         self.module_ = network.to(self.device)
         self.loss_ = registry.make(self.loss, **(self.loss_options or {})).to(self.device)
+        if self.loss_.weight is not None:  # logits of float64 have weights of float64
+            self.loss_.weight = self.loss_.weight.to(next(network.parameters()).dtype)
         self.loss_.remember(len(X), classes)
         self.optimizer_ = torch.optim.AdamW(
             self.module_.parameters(), lr=self.lr, weight_decay=self.weight_decay
@@ -231,9 +233,7 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):
         inputs = self._inputs(X)
         target = torch.as_tensor(labels, device=inputs.device)
         if weight is not None:
-            # Probabilities that add up to an example's weight weigh it in the loss and in rho.
-            shares = torch.as_tensor(weight).to(inputs)
-            target = nn.functional.one_hot(target, len(self.classes_)) * shares[:, None]
+            target = self._weighted(target, torch.as_tensor(weight).to(inputs)[:, None])
         self.module_.train()
         self.loss_.train()
         for _ in range(epochs):
@@ -246,6 +246,18 @@ class PenexClassifier(ClassifierMixin, BaseEstimator):
                 self.optimizer_.step()
         self.module_.eval()
         self.loss_.eval()
+
+    def _weighted(self, target: Tensor, shares: Tensor) -> Tensor:
+        """Probabilities that add up to an example's weight w, and so weigh it in loss and rho.
+
+        A loss that smooths makes (1 - e) q + e / K of them, and w times what it makes of the label
+        alone is meant: q has to be w y + (w - 1) e / (K (1 - e)).
+        """
+        classes, e = len(self.classes_), float(self.loss_.smoothing)
+        if e == 1:
+            raise ValueError("With a label smoothing of 1 the weights of examples have no effect.")
+        smoothed = (shares - 1) * (e / (classes * (1 - e)))
+        return nn.functional.one_hot(target, classes) * shares + smoothed
 
 
 def _mlp(shape: Sequence[int], outputs: int, hidden: Sequence[int]) -> nn.Sequential:

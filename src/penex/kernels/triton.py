@@ -199,11 +199,14 @@ def finish(  # type: ignore[no-untyped-def]
         smallest = 1.1754943508222875e-34  # `functional.smallest_size`: a kernel cannot call it
         size = tl.maximum(tl.abs(alpha) * ex, now * se, propagate_nan=tl.PropagateNan.ALL)
         size = tl.maximum(size, smallest, propagate_nan=tl.PropagateNan.ALL)
-        divisor = size if MEAN else size / total
         mass = tl.sum(sum_mass)
+        own = tl.where(mass == 0, 1.0, mass)
+        share = tl.where(mass == 0, 0.0, mass / total)  # 1, but for probabilities with weights
+        divisor = size * tl.where(mass == 0, 1.0, total / own) if MEAN else size / own
         mean_ex = tl.maximum(ex / mass, smallest, propagate_nan=tl.PropagateNan.ALL)
         mean_se = tl.maximum(se / mass, smallest, propagate_nan=tl.PropagateNan.ALL)
         level = tl.where(mass == 0, 0.0, tl.log(mean_ex) / alpha + tl.log(mean_se))
+        level *= share
         tl.store(value, level if MEAN else level * total)
     else:
         tl.store(value, (tl.where(alpha < 0, -ex, ex) + now * se) / divisor)
