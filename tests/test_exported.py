@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from penex.lab import tasks, training
 from penex.lab.data import Collection, Examples
 from penex.lab.ground.errors import LabError
 from penex.lab.models import exported, find, predict, raw, tensors
-from penex.lab.records import best
+from penex.lab.records import Record, best
+from penex.lab.records.views import View
 from penex.lab.training.compare import Comparison, listing_of
+from penex.report import home, results
 
 from pictures import picture
 
@@ -449,7 +452,9 @@ def test_two_classes_of_one_name_are_found_when_data_are_read() -> None:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all tasks, with the runs of a small comparison and their list."""
     out = tmp_path_factory.mktemp("compared") / "my runs"
-    comparison = Comparison(tasks.find("digits"), ("ce", "penex"), 2, (50,), {"epochs": 1})
+    # So fast that the best epoch is not the last.
+    changes = {"epochs": 10, "lr": 0.3}
+    comparison = Comparison(tasks.find("digits"), ("ce", "penex"), 2, (50,), changes)
     for run in comparison.runs:
         training.train(run, training.Place(out, CPU))
     (out / "digits" / "comparison.json").write_text(json.dumps(listing_of(comparison, out)))
@@ -616,3 +621,40 @@ def test_predictions_take_fewer_at_a_time_where_memory_is_short(
     monkeypatch.setattr(model, "unchecked", short)
     found = [said for _, said in predict.predict(model, items, CPU)]
     assert [said.label for said in found] == [said.label for said in expected]
+
+
+@pytest.mark.parametrize("view", [View("best"), View("best", True), View("last", True)])
+def test_a_comparison_stands_for_what_it_judged(
+    view: View, compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After its best epoch, at a fitted temperature: in the command that it prints, too."""
+    import shutil
+
+    folder = Path(shutil.copytree(compared, tmp_path / "copy")) / "digits"
+    listing = json.loads((folder / "comparison.json").read_text())
+    (folder / "comparison.json").write_text(json.dumps({**listing, "judged": view.identity}))
+    done = {place: Record(place).done() for place in folder.glob("*/*/seed-*")}
+    scores = {p: view.of(d)["validation"]["cross_entropy"] for p, d in done.items()}
+    wanted = min(scores, key=lambda place: scores[place])
+    found = best.best_run(folder)
+    judged = done[wanted]
+    if view.select == "best" and (wanted / "best" / "model.json").exists():
+        judged, wanted = judged["best"], wanted / "best"
+    assert found.folder == wanted
+    fitted = judged["calibrated"]["temperature"] if view.calibrate else None
+    assert found.temperature == fitted
+    inputs = np.random.default_rng(0).integers(0, 17, (5, 8, 8), dtype=np.uint8)
+    np.save(tmp_path / "x.npy", inputs)
+    run = home.best(results.load(folder).records(), view)
+    assert run is not None
+    command = home.at_work(run, folder, view, shown=False).predict
+    model = exported.load(wanted)
+    if fitted is not None:
+        model.temperature = fitted
+    with torch.no_grad():
+        expected = model(torch.from_numpy(inputs)[:, None]).amax(1).tolist()
+    for words in (["predict", str(folder)], shlex.split(command)[1:-1]):
+        capsys.readouterr()
+        cli.main([*words, str(tmp_path / "x.npy"), "--device", "cpu"])
+        rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+        assert [float(row["confidence"]) for row in rows] == pytest.approx(expected, rel=1e-4)

@@ -215,7 +215,7 @@ def _report(folder: Path, listing: dict[str, Any], seconds: float) -> None:
         f"\n{seconds:.0f} s. In {folder}: {', '.join(path.name for path in written)}, and a record "
         "of every run."
     )
-    best = home.best(found.records())
+    best = home.best(found.records(), found.view)
     if best is not None:  # every run may have diverged
-        command = home.at_work(best, folder, shown=False).predict
+        command = home.at_work(best, folder, found.view, shown=False).predict
         print(f"The best run by validation cross-entropy, at work: {command}")

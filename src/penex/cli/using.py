@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from penex.lab.ground.sentences import count, visible
 if TYPE_CHECKING:
     from penex.lab.models.exported import Exported
 
+Softer = hinted("T", "(default: as the runs were judged, the loss's own or a fitted one)")
 Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -27,6 +29,7 @@ def predict(
     form: Literal["csv", "jsonl"] = "csv",
     device: str = "auto",
     own_code: bool = False,
+    temperature: Annotated[float | None, Softer] = None,
     encoder: Annotated[
         str | None, hinted("NAME | FOLDER", "(default: as the run calls it)")
     ] = None,
@@ -44,6 +47,7 @@ def predict(
         form: csv (a column a class) or jsonl.
         device: cpu, cuda, cuda:1, mps, or auto for the best one there is.
         own_code: import the module of a model of one's own, which runs its code.
+        temperature: what logits are divided by.
         encoder: of a run with --frozen: where its encoder is, if it is not found by its name.
     """
     from penex.lab.ground import environment
@@ -55,7 +59,7 @@ def predict(
         raise LabError("penex predict needs files to predict.")
     if to is not None:
         writing.check_target(to)
-    model = _model(run, own_code, encoder)
+    model = _model(run, own_code, temperature, encoder)
     place = environment.device_of(device)
     skipped: list[raw.Item] = []
 
@@ -116,20 +120,28 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _model(run: Path, own_code: bool, encoder: str | None = None) -> "Exported":
+def _model(
+    run: Path, own_code: bool, temperature: float | None, encoder: str | None = None
+) -> "Exported":
     """The model of a run, or of the best one in a folder of runs, which is said."""
     from penex.lab.models.exported import CARD, load
     from penex.lab.records.best import best_run
 
+    if temperature is not None and not 0 < temperature < math.inf:
+        raise LabError(f"--temperature must be a finite number above 0; got {temperature:g}.")
     if not (run / CARD).exists() and not (run / "done.json").exists():
         choice = best_run(run)
         runs = count(choice.among, "run")
+        when = f" {choice.view.words}" if choice.view.identity else ""
         print(
-            f"The best of {runs} by validation cross-entropy: {choice.folder}",
+            f"The best of {runs} by validation cross-entropy{when}: {choice.folder}",
             file=sys.stderr,
         )
         run = choice.folder
-    return load(run, own_code=own_code, encoder=encoder)
+        temperature = temperature or choice.temperature
+    model = load(run, own_code=own_code, encoder=encoder)
+    model.temperature = temperature or model.temperature
+    return model
 
 
 def export(
@@ -137,6 +149,7 @@ def export(
     /,
     onnx: Annotated[Path, tyro.conf.arg(metavar="FILE")],
     own_code: bool = False,
+    temperature: Annotated[float | None, Softer] = None,
 ) -> None:
     """Write a trained model as ONNX, from raw inputs to calibrated probabilities.
 
@@ -149,9 +162,10 @@ def export(
             the run with the lowest validation cross-entropy (of the latest comparison).
         onnx: the file to write, NAME.onnx.
         own_code: import the module of a model of one's own, which runs its code.
+        temperature: what logits are divided by.
     """
     from penex.lab.models import onnx as exporter
 
     exporter.check(onnx)
-    exporter.write(_model(run, own_code), onnx)
+    exporter.write(_model(run, own_code, temperature), onnx)
     print(f"Written: {onnx}")

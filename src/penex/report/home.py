@@ -9,7 +9,8 @@ from typing import NamedTuple
 from penex.lab.ground import files
 from penex.lab.models.exported import CARD
 from penex.lab.records import KEPT, LISTING, home_of
-from penex.lab.records.best import best_of
+from penex.lab.records.best import best_of, network_of
+from penex.lab.records.views import View
 from penex.report.finished import Finished
 from penex.report.plain import place, publishable
 from penex.report.results import Results
@@ -46,24 +47,27 @@ class Before(NamedTuple):
     page: str
 
 
-def best(runs: Iterable[Finished]) -> Finished | None:
+def best(runs: Iterable[Finished], view: View) -> Finished | None:
     """The run with the lowest validation cross-entropy, of those with their model."""
     known = {run.record.folder: run for run in runs if run.record.has(CARD)}
-    found = best_of((run.record, run.done) for run in known.values())
+    found = best_of(((run.record, run.done) for run in known.values()), view)
     return None if found is None else known[found.folder]
 
 
-def at_work(run: Finished, home: Path, *, shown: bool = True) -> AtWork:
-    """The commands that use a run's model.
+def at_work(run: Finished, home: Path, view: View, *, shown: bool = True) -> AtWork:
+    """The commands that use a run's model, as it is judged: of its best epoch, say.
 
     Args:
         run: with its model.
         home: the folder of its task.
+        view: how the run is judged.
         shown: True for a page, which names no folder outside of this one: a run elsewhere is named
             as seen from its task's folder.
     """
-    folder = _within(run.record.folder, home) if shown else str(run.record.folder)
+    place, temperature = network_of(run.record, view)
+    folder = _within(place, home) if shown else str(place)
     own = " --own-code" if ":" in str(run.config.get("model")) else ""
+    own += "" if temperature is None else f" --temperature {temperature:.5g}"
     onnx = f"{Path(os.path.normpath(home)).name or 'model'}.onnx"
     return AtWork(
         folder,

@@ -8,48 +8,67 @@ from penex.lab.ground import files
 from penex.lab.ground.errors import LabError, RecordError
 from penex.lab.models.exported import CARD
 from penex.lab.records import LISTING, Json, Record, home_of
+from penex.lab.records.reading import BEST, CALIBRATED
 from penex.lab.records.sealing import is_as_sealed
+from penex.lab.records.views import View
 
 _LEVELS = ("seed-*", "*/seed-*", "*/*/seed-*")  # below a configuration, a loss, a task
 
 
 class Choice(NamedTuple):
-    """The best run of a folder.
+    """The best network of a folder of runs.
 
     Attributes:
-        folder: of the run.
+        folder: of its run, or the one in it of its best epoch, where runs are judged after that.
         among: how many completed runs there were.
         own_code: whether its model is made by code outside penex.
+        temperature: fitted to the validation set, where runs are judged so; else None.
+        view: how they are judged.
     """
 
     folder: Path
     among: int
     own_code: bool
+    temperature: float | None
+    view: View
 
 
 def best_run(folder: Path) -> Choice:
     """The run with the lowest validation cross-entropy in a task's or a loss's folder.
 
-    Of a task's folder those of its latest comparison count, if there was one.
+    Of a task's folder those of its latest comparison count, if there was one, judged as that was.
     """
-    records = [Record(place) for place in _places(folder)]
+    places, view = _places(folder)
+    records = [Record(place) for place in places]
     usable = [(one, one.done()) for one in records if one.is_done and one.has(CARD)]
-    record = best_of(usable)
+    record = best_of(usable, view)
     if record is None:
         raise LabError(
             f"{folder} holds no completed run with its model: give the folder of a run, "
             "runs/TASK/LOSS/HASH/seed-N, of a loss or of a task."
         )
-    return Choice(record.folder, len(usable), ":" in str(record.config().get("model")))
+    judged = network_of(record, view)
+    return Choice(judged[0], len(usable), ":" in str(record.config().get("model")), judged[1], view)
 
 
-def best_of(runs: Iterable[tuple[Record, Json]]) -> Record | None:
+def network_of(record: Record, view: View) -> tuple[Path, float | None]:
+    """Where the network lies that a view judges, and the fitted temperature if it has one."""
+    done = record.done()
+    if view.select == "best" and record.has(f"{BEST}/{CARD}"):
+        folder, done = record.folder / BEST, done[BEST]
+    else:  # the best epoch was the last
+        folder = record.folder
+    return folder, done[CALIBRATED]["temperature"] if view.calibrate else None
+
+
+def best_of(runs: Iterable[tuple[Record, Json]], view: View) -> Record | None:
     """The run with the lowest validation cross-entropy; None of none.
 
     Args:
         runs: where each lies, and how it ended.
+        view: how they are judged.
     """
-    scores = [(done["validation"].get("cross_entropy"), one) for one, done in runs]
+    scores = [(view.of(done)["validation"].get("cross_entropy"), one) for one, done in runs]
     ranked = sorted(
         ((float("inf") if score is None else score, str(one.folder), one) for score, one in scores),
         key=lambda each: each[:2],
@@ -57,32 +76,33 @@ def best_of(runs: Iterable[tuple[Record, Json]]) -> Record | None:
     return ranked[0][2] if ranked else None
 
 
-def _places(folder: Path) -> list[Path]:
-    """The folders of the runs that a folder stands for."""
+def _places(folder: Path) -> tuple[list[Path], View]:
+    """The folders of the runs that a folder stands for, and how they are judged."""
     if not folder.is_dir():
         raise LabError(f"There is no folder {folder}.")
     if (folder / CARD).exists():
-        return [folder]
+        return [folder], View()
     if (folder / LISTING).exists():
         return _listed(folder)
     for level in _LEVELS:
         found = sorted(place for place in folder.glob(level) if place.is_dir())
         if found:
-            return found
+            return found, View()
     tasks = sorted({place.parents[2].name for place in folder.glob("*/*/*/seed-*")})
     if tasks:
         raise LabError(
             f"{folder} holds the tasks {', '.join(tasks)}: name one, as {folder / tasks[0]}."
         )
-    return []
+    return [], View()
 
 
-def _listed(folder: Path) -> list[Path]:
+def _listed(folder: Path) -> tuple[list[Path], View]:
     try:
         listing = files.loads((folder / LISTING).read_bytes())
         if not is_as_sealed(listing):
             raise ValueError(listing)
-        return [home_of(folder) / run["folder"] for run in listing["runs"]]
+        places = [home_of(folder) / run["folder"] for run in listing["runs"]]
+        return places, View(**listing.get("judged", {}))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise RecordError(
             f"{folder / LISTING} is damaged: it lists no runs, or was changed."

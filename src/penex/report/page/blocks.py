@@ -104,18 +104,20 @@ def _examples(results: Results, kept: dict[str, Any]) -> dict[str, Any] | None:
 
 def at_work(results: Results, several: bool, folder: Path | None) -> Iterator[dict[str, Any]]:
     """How to use the best run of a comparison, if its model is there."""
-    run = home.best(results.records())
+    view = results.view
+    run = home.best(results.records(), view)
     if run is None:
         return
     where = home_of(results.folder)
     row = next(row for row in results.rows if run in row.records.values())
-    entropy = METRICS[OBJECTIVE].text(run.done["validation"][OBJECTIVE])
+    entropy = METRICS[OBJECTIVE].text(view.of(run.done)["validation"][OBJECTIVE])
     words = f"The run with the lowest validation cross-entropy, {entropy}, is {row.title} with seed"
-    words = named(f"{words} {run.config['seed']}.", results, several)
+    when = f", {view.words}" if view.identity else ""
+    words = named(f"{words} {run.config['seed']}{when}.", results, several)
     if not home.is_named(run.record.folder):
         words += f" In the folder of the records, {results.folder.name}:"
     link = _link(run.record.folder, folder) if _is_beside(results, folder) else ""
-    yield {"words": words, "link": link, **home.at_work(run, where)._asdict()}
+    yield {"words": words, "link": link, **home.at_work(run, where, view)._asdict()}
 
 
 def before(results: Results, folder: Path | None) -> list[dict[str, str]]:

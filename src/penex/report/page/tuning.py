@@ -11,6 +11,7 @@ from penex.lab.ground.errors import RecordError
 from penex.lab.ground.sentences import count
 from penex.lab.models.exported import CARD
 from penex.lab.records import OBJECTIVE
+from penex.lab.records.views import View
 from penex.metrics import METRICS, Metric
 from penex.report import home
 from penex.report.finished import read
@@ -113,7 +114,7 @@ def _at_work(task: str, studies: list[Study]) -> Iterator[dict[str, str]]:
         words = f"The best trial of {study.title}, {_values(study.best)}."
         if not home.is_named(run.record.folder):
             words += f" In the folder of the records, {task}:"
-        yield {"words": words, "link": "", **home.at_work(run, where)._asdict()}
+        yield {"words": words, "link": "", **home.at_work(run, where, View())._asdict()}
 
 
 def _sensitivity(studies: list[Study]) -> Iterator[dict[str, str]]:
