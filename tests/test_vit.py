@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import penex
 from penex.lab.data import Data, Part
@@ -177,6 +178,25 @@ def test_the_mask_of_wide_rows_is_that_of_the_plain_formula() -> None:
             # As signed numbers: the upper half of them counts as below 0.
             half = (_plain_half(9, 4, 5 + row, column) + 2**15) % 2**16
             assert bool(found[row, column]) == (half >= round(0.3 * 2**16))
+
+
+@pytest.mark.parametrize("first", [5, torch.tensor(5)])
+def test_a_mask_multiplies_no_index_by_more_than_32_bits(first: int | Tensor) -> None:
+    """To Inductor arange times a number is an index; past int32 no GPU's code can be made of it."""
+
+    def drawn(seed: Tensor, count: Tensor) -> Tensor:
+        return chance.kept(seed, count, first, 3, 17, CPU, 0.3)
+
+    graph = make_fx(drawn)(torch.tensor(9), torch.tensor(4.0)).graph
+    products = [node for node in graph.nodes if node.target is torch.ops.aten.mul.Tensor]
+    large = [node for node in products if isinstance(node.args[1], int) and node.args[1] >= 2**31]
+    assert large
+    for node in large:
+        assert node.args[0].target in (
+            torch.ops.aten.bitwise_and.Scalar,
+            torch.ops.aten.bitwise_xor.Tensor,
+            torch.ops.aten._to_copy.default,  # of the number of the step
+        )
 
 
 def test_the_mask_of_wide_rows_is_random() -> None:

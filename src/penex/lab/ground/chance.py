@@ -30,8 +30,16 @@ def places(first: int, rows: int, columns: int, device: torch.device) -> Tensor:
 
     Computed apart from the draw: compilers take arange for an index that fits 32 bits.
     """
-    numbers = torch.arange(first * columns, (first + rows) * columns, device=device)
-    return (numbers * 0x9E3779B1) & _WORD
+    return _scattered(torch.arange(first * columns, (first + rows) * columns, device=device))
+
+
+def _scattered(numbers: Tensor) -> Tensor:
+    """Whole numbers, spread over 32 bits.
+
+    Cut to 32 bits first, though the product is afterwards: to a compiler, arange times a number is
+    an index, in 32 bits, where the number does not fit ("Scalar 2654435761 is out of range").
+    """
+    return ((numbers & _WORD) * 0x9E3779B1) & _WORD
 
 
 def uniform(seed: Tensor, count: Tensor, scattered: Tensor) -> Tensor:
@@ -82,7 +90,7 @@ def kept(
     """
     key = _mixed((_mixed(seed & _WORD) ^ (count.long() * 0x9E3779B1)) & _WORD)
     numbers = torch.arange(rows, device=device) + first
-    of_rows = _mixed(key.unsqueeze(-1) ^ (numbers * 0x9E3779B1) & _WORD)
+    of_rows = _mixed(key.unsqueeze(-1) ^ _scattered(numbers))
     of_pairs = places(0, -(-columns // 2), 1, device)
     x = _signed(of_rows).unsqueeze(-1) ^ _signed(of_pairs)
     # As `_mixed`, in 32 bits: what overflows is cut off, and a shift fills up with the sign.
