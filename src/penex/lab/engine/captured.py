@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from penex.lab.engine.packed import Pack
-from penex.lab.engine.recording import Recording, first_line, unchanged
+from penex.lab.engine.recording import Recording, in_a_line, unchanged
 from penex.lab.engine.step import HISTORY
 
 Step = Callable[[Tensor, Tensor, Tensor], None]
@@ -87,7 +87,7 @@ class Steps:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:  # the compiler and the capture fail in all kinds of ways
-            first = first_line(error)
+            first = in_a_line(error)
             torch.cuda.synchronize()
             if self.pack.how.fused:  # no Triton, a device that it does not know, too large a layer
                 self.say(f"Convolutions are not fused: {first}")

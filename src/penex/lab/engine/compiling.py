@@ -11,7 +11,7 @@ from torch import Tensor
 
 from penex.lab.data import Data
 from penex.lab.engine.learner import Learner
-from penex.lab.engine.recording import first_line, unchanged
+from penex.lab.engine.recording import in_a_line, unchanged
 from penex.lab.engine.replayed import is_known
 from penex.lab.ground import chance, ranks
 
@@ -67,5 +67,5 @@ def attempt(learner: Learner, inputs: Tensor, backend: str = "inductor") -> None
         raise
     except Exception as error:  # the compiler fails in all kinds of ways
         learner.compiled.clear()
-        print(f"The network is not compiled: {first_line(error)}", file=sys.stderr)
+        print(f"The network is not compiled: {in_a_line(error)}", file=sys.stderr)
     learner.zero_grad()

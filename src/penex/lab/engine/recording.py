@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 _WARM_UPS = 3
+_NAMED = re.compile(r"\s*[\w.]*(Error|Exception)\b")  # a line that begins with an error's name
 
 
 @contextlib.contextmanager
@@ -63,6 +65,14 @@ def _side(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def first_line(error: Exception) -> str:
-    """Of an error of the compiler or the capture, which have pages."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def in_a_line(error: Exception) -> str:
+    r"""An error of the compiler or the capture, which have pages: its first line, and its cause.
+
+    A compiler's first line says where it was, and a later one what is wrong.
+
+    >>> in_a_line(RuntimeError("CompilationError: at 9:12:\n  x = 3*y\nValueError('too large')"))
+    "CompilationError: at 9:12: ValueError('too large')"
+    """
+    first, *rest = str(error).splitlines() or [type(error).__name__]
+    causes = [line.strip() for line in rest if _NAMED.match(line)]
+    return " ".join([first.strip(), *causes[-1:]])

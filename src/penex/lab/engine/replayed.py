@@ -12,7 +12,7 @@ from torch import Tensor
 
 from penex.lab.data import Data
 from penex.lab.engine.learner import Learner
-from penex.lab.engine.recording import Recording, first_line, unchanged
+from penex.lab.engine.recording import Recording, in_a_line, unchanged
 from penex.lab.engine.step import HISTORY, step
 from penex.lab.ground import chance, ranks
 from penex.lab.models.layers import Cutting
@@ -91,7 +91,7 @@ class Replayed:
                 self._recorded.clear()
                 self._record(key, batch, rate)
                 return
-            print(f"Steps are not recorded: {first_line(error)}", file=sys.stderr)
+            print(f"Steps are not recorded: {in_a_line(error)}", file=sys.stderr)
             self._records = False
             self._recorded.clear()
 
