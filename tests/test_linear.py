@@ -392,6 +392,9 @@ def test_what_it_cannot_do_is_said_in_a_sentence() -> None:
         ((h, w, target, b[:5]), "bias must hold one number for each of the 37 classes"),
         ((h, w.double(), target), "got torch.float32 and torch.float64"),
         ((h, w[:0], target), "a row for each class; got none"),
+        ((h, w.to("meta"), target), "weight must be on the device of hidden, cpu; got meta"),
+        ((h, w, target.to("meta")), "target must be on the device of hidden, cpu; got meta"),
+        ((h, w, target, b.to("meta")), "bias must be on the device of hidden, cpu; got meta"),
     ]
     for arguments, sentence in wrong:
         with pytest.raises(ValueError, match=sentence):

@@ -56,11 +56,13 @@ def is_fusible(logits: Tensor, target: Tensor, weight: Tensor | None) -> bool:
     )
 
 
-def can_launch(hidden: Tensor) -> bool:
+def can_launch(hidden: Tensor, weight: Tensor) -> bool:
     """Whether `kernels.linear` may have its exponentials made by Triton."""
     return (
         _HAS_TRITON
         and type(hidden) in _PLAIN
+        and type(weight) in _PLAIN
+        and not (hidden.is_neg() or weight.is_neg())
         and hidden.numel() > 0
         and hidden.dtype != torch.float64
         and (hidden.is_cuda or launches().INTERPRETED)

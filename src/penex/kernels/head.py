@@ -226,6 +226,13 @@ def check(
         f"target must hold an int64 class index for each of the {tuple(hidden.shape[:-1])} "
         f"positions; got {target.dtype} of shape {tuple(target.shape)}.",
     )
+    for name, given in (("weight", weight), ("target", target), ("bias", bias)):
+        # A kept kernel takes addresses as they are: another device's would end the process.
+        demand(
+            given is None or given.device == hidden.device,
+            f"{name} must be on the device of hidden, {hidden.device}; got "
+            f"{None if given is None else given.device}.",
+        )
     for name, given in (("bias", bias), ("the class weights", options.class_weight)):
         demand(
             given is None or given.shape == (classes,),
@@ -287,7 +294,7 @@ def _check_range(index: Tensor, classes: int) -> None:
 
 def _is_fused(hidden: Tensor, weight: Tensor, spread: Tensor | None, impl: str) -> bool:
     """Whether Triton makes what is no product; without it, or for float64, plain operations do."""
-    able = spread is None and weight.stride(1) == 1 and choice.can_launch(hidden)
+    able = spread is None and weight.stride(1) == 1 and choice.can_launch(hidden, weight)
     if impl == "auto":
         return able and hidden.is_cuda and choice.kernels().works(hidden.device)
     if impl == "triton" and not able:
