@@ -578,6 +578,20 @@ def test_triton_is_asked_once_for_each_kind_of_batch(
     assert len(made[-1][1]) == len(again[-1][1])
 
 
+def test_a_triton_that_nobody_has_read_launches_every_kernel_itself(
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorder
+) -> None:
+    """Its compiled kernels may take other arguments, and would read anything."""
+    from penex.kernels import kept, launch
+    from penex.kernels import triton as kernels
+
+    monkeypatch.setattr(kept, "_KEEPS", False)
+    monkeypatch.setattr(kernels, "rows", recorded)
+    for _ in range(2):
+        launch.rows(*batch(0, (8, 32), torch.float32, "hard"), None, 0.1, -100, 0.0)
+    assert (len(recorded.made), len(recorded.again)) == (2, 0)
+
+
 def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch, recorded: Recorder) -> None:
     """A kept kernel is launched past Triton's hooks only while there are none."""
     from penex.kernels import kept, launch

@@ -19,9 +19,11 @@ except ImportError:  # before Triton 3.4
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _MOST_KEPT = 4096
-# Before Triton 3.3 a compiled kernel that was launched directly, as in `launch`, wanted only the
-# arguments that are no constants of its compilation; since then it takes all of them.
-_TAKES_ALL = tuple(map(int, _VERSION.split(".")[:2])) >= (3, 3)
+# What `_runner` does was read in these versions, for CUDA and HIP: it is what a compiled kernel
+# does when it is launched itself, `CompiledKernel.__getitem__`. Before them that took other
+# arguments, and after them it may; then each launch is Triton's own.
+_READ = (3, 3), (3, 9)
+_KEEPS = _READ[0] <= tuple(map(int, _VERSION.split(".")[:2])) <= _READ[1]
 # torch.cuda.current_device asks each time whether CUDA has been set up.
 _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
@@ -72,7 +74,7 @@ def launch(
     programs, warps, rest = plan(*key)
     compiled = kernel[(programs,)](*tensors, *map(float, numbers), *rest, num_warps=warps)
     # Triton's interpreter returns no compiled kernel that could be kept.
-    if _TAKES_ALL and hasattr(compiled, "asm"):
+    if _KEEPS and hasattr(compiled, "asm"):
         if len(_runners) >= _MOST_KEPT:
             _runners.clear()
         _runners[kept] = _runner(compiled, programs, rest, index)
