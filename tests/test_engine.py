@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from penex import registry
+from penex import PENEX, registry
 from penex.lab import tasks, training
 from penex.lab.data import Data
 from penex.lab.engine import checkpoint, loop, optimizers, replayed, schedule, seeds
@@ -368,10 +369,16 @@ def test_micro_batches_that_go_in_together_give_the_same(loss: str) -> None:
 def test_micro_batches_go_in_one_by_one_where_memory_is_short(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """By then what was computed for all of them at once is gone."""
+    computed: list[weakref.ref[torch.Tensor]] = []
+
     class Short(Faithful):
         def __init__(self, *given: Any) -> None:
             if learner.joins:
+                activations = torch.zeros(3)
+                computed.append(weakref.ref(activations))
                 raise torch.OutOfMemoryError("too little")
+            assert computed[0]() is None
             super().__init__(*given)
 
     monkeypatch.setattr(replayed, "_may_record", lambda learner, data: True)
@@ -387,6 +394,24 @@ def test_micro_batches_go_in_one_by_one_where_memory_is_short(
     take(torch.arange(4), torch.tensor(0.01), row, 8)
     assert (learner.joins, len(take._recorded)) == (False, 1)
     assert not capsys.readouterr().err
+
+
+def test_micro_batches_that_batch_norm_would_see_together_go_in_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Normed(Whole):
+        def __init__(self, classes: int) -> None:
+            super().__init__(classes)
+            self.layer = nn.Sequential(nn.Linear(64, classes), nn.BatchNorm1d(classes))
+
+    monkeypatch.setattr(replayed, "_may_record", lambda learner, data: True)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    for network, joins in ((Whole, True), (Normed, False)):
+        run = digits_run()
+        data = training.Place(Path(), CPU).data(run)
+        learner = Learner(network(10), PENEX(), run.recipe, CPU)
+        replayed.Replayed(learner, data, replayed.LONG)
+        assert learner.joins == joins
 
 
 class Whole(Cutting):

@@ -38,8 +38,8 @@ class Replayed:
         self._cutting = [m for m in learner.module.modules() if isinstance(m, Cutting)]
         self._lengths: Tensor | None = None
         # A GPU has room for a batch of texts that memory of old had to cut: the losses still see
-        # one micro-batch after another.
-        learner.joins = self._records and bool(self._cutting)
+        # one micro-batch after another. Batch norm would see all of them at once.
+        learner.joins = self._records and bool(self._cutting) and learner.least == 1
         if self._records:
             self._pool = torch.cuda.graph_pool_handle()
             if self._cutting:
@@ -83,17 +83,19 @@ class Replayed:
                 if not _alike(self._seen(plain, batch, rate), self._seen(recorded, batch, rate)):
                     raise RuntimeError("a recorded step came to other numbers than a plain one")
             self._recorded[key] = recorded
+            return
         except Exception as error:  # a capture fails in all kinds of ways, and for want of memory
-            if learner.device.type == "cuda":
-                torch.cuda.synchronize()
-            if learner.joins:
-                learner.joins = False
-                self._recorded.clear()
-                self._record(key, batch, rate)
-                return
-            print(f"Steps are not recorded: {in_a_line(error)}", file=sys.stderr)
-            self._records = False
-            self._recorded.clear()
+            failed = in_a_line(error)
+        # Not in the handler: an error holds on to what was computed, and so to that memory.
+        if learner.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._recorded.clear()
+        if learner.joins:
+            learner.joins = False
+            self._record(key, batch, rate)
+            return
+        print(f"Steps are not recorded: {failed}", file=sys.stderr)
+        self._records = False
 
     def _seen(self, step: Callable[..., None], batch: Tensor, rate: Tensor) -> tuple[Tensor, ...]:
         """What a step comes to from here: its numbers, its gradient, the parameters' way."""
