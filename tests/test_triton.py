@@ -783,6 +783,23 @@ def test_a_frequent_class_of_a_linear_layer_is_summed_whole() -> None:
         assert (one.grad.double() - other.grad).norm() <= 0.02 * other.grad.norm()
 
 
+def test_positions_without_weight_belong_to_no_class(
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorder
+) -> None:
+    """Most of a prompt's are ignored: one class's program would go through all of them."""
+    from penex.kernels import linear_launch, linear_triton
+
+    monkeypatch.setattr(linear_triton, "finish_weight", recorded)
+    total, hidden = torch.zeros(3, 16, device=DEVICE), torch.ones(5, 16, device=DEVICE)
+    label = torch.tensor([0, 2, 0, 0, 1], device=DEVICE)
+    pull = torch.tensor([0.0, -1, math.nan, 0, -1], device=DEVICE)
+    linear_launch.finish_weight(total, label, pull, torch.ones((), device=DEVICE), hidden)
+    _, given = recorded.made[0]
+    order, border = given[3:5]
+    assert border.tolist() == [2, 3, 4, 5]
+    assert order[2:].tolist() == [2, 4, 1]
+
+
 def test_a_target_that_is_no_class_of_a_linear_layer_makes_its_row_nan() -> None:
     (h, w, _), target = layer(0, torch.float32)
     if DEVICE == "cpu":

@@ -143,7 +143,9 @@ def finish_weight(
         hidden: (T, H).
     """
     hidden = hidden.contiguous()
-    label, order = label.int().sort(stable=True)  # half as long as that of int64
+    # Ignored positions have class 0, and one program would look at them all: they have none here.
+    label = torch.where(pull == 0, -1, label).int()  # half as long as int64 to sort
+    label, order = label.sort(stable=True)
     # Where each class begins in that order; what is no class is before or after all of them.
     border = torch.arange(len(total) + 1, dtype=torch.int32, device=total.device)
     border = torch.searchsorted(label, border, out_int32=True)
