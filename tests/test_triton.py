@@ -783,6 +783,23 @@ def test_a_frequent_class_of_a_linear_layer_is_summed_whole() -> None:
         assert (one.grad.double() - other.grad).norm() <= 0.02 * other.grad.norm()
 
 
+def test_a_product_that_does_not_compile_is_made_the_other_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from penex.kernels import linear_launch
+
+    def powers(*_: Any) -> None:
+        raise RuntimeError("PassManager::run failed")
+
+    broken = SimpleNamespace(can=lambda *_: True, powers=powers)
+    monkeypatch.setattr(linear_launch, "_product", lambda: broken)
+    monkeypatch.setattr(linear_launch, "_WITHOUT_PRODUCT", set())
+    one = torch.ones(1, 1, device=DEVICE)
+    with pytest.warns(UserWarning, match=r"does not compile \(PassManager::run failed\)"):
+        assert not linear_launch.product(one, one, one[0], one[0], 1.0, one)
+    assert not linear_launch.product(one, one, one[0], one[0], 1.0, one)  # and says so once
+
+
 def test_positions_without_weight_belong_to_no_class(
     monkeypatch: pytest.MonkeyPatch, recorded: Recorder
 ) -> None:

@@ -1,6 +1,7 @@
 """How the kernels of `linear_triton` are launched; `linear_plain` has their plain twins."""
 
 import functools
+import warnings
 from typing import Any
 
 import torch
@@ -50,11 +51,25 @@ def product(
         limit: up to where exp is exact.
         out: (T, C), where the exponentials go.
     """
-    found = _product()
-    if found is None or not found.can(hidden, weight, out):
+    found, device = _product(), hidden.device
+    if found is None or device in _WITHOUT_PRODUCT or not found.can(hidden, weight, out):
         return False
-    found.powers(hidden, weight, mass, se, limit, out)
+    try:
+        found.powers(hidden, weight, mass, se, limit, out)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a compiler fails in all kinds of ways, and there is another way
+        _WITHOUT_PRODUCT.add(device)
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(
+            f"Linear PENEX is slower than it could be: its product does not compile ({first}).",
+            stacklevel=2,
+        )
+        return False
     return True
+
+
+_WITHOUT_PRODUCT: set[torch.device] = set()
 
 
 @functools.cache
