@@ -225,11 +225,12 @@ def test_wide_rows_draw_alike_however_a_batch_is_cut() -> None:
     assert not layer._places  # a set for each layer and micro-batch would fill a GPU
 
 
-def test_a_compiled_network_gives_the_same_however_a_batch_is_cut() -> None:
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_compiled_network_gives_the_same_however_a_batch_is_cut(wide: bool) -> None:
     """With one graph for all micro-batches, whose rows have other numbers."""
     from torch._dynamo.utils import counters
 
-    shape, learners = (3, 48, 48), []
+    shape, learners = (3, 48, 48) if wide else (3, 8, 8), []
     for _ in range(2):
         torch.manual_seed(0)
         network = VisionTransformer(shape, 5, patch=4, width=64, depth=1, heads=1)

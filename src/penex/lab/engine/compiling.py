@@ -28,7 +28,8 @@ def compile_network(learner: Learner, data: Data, micros: int) -> None:
     """
     if micros >= LONG and _may_compile(learner, data):
         size = learner.recipe.batch_size // learner.recipe.accumulate
-        attempt(learner, torch.zeros(size, *data.shape, device=learner.device))
+        inputs = torch.zeros(size, *data.shape, dtype=learner.dtype, device=learner.device)
+        attempt(learner, inputs)
 
 
 def _may_compile(learner: Learner, data: Data) -> bool:
@@ -67,5 +68,7 @@ def attempt(learner: Learner, inputs: Tensor, backend: str = "inductor") -> None
         raise
     except Exception as error:  # the compiler fails in all kinds of ways
         learner.compiled.clear()
+        for layer in learner.dropouts:
+            layer.offset = None  # for a compiler alone
         print(f"The network is not compiled: {in_a_line(error)}", file=sys.stderr)
     learner.zero_grad()

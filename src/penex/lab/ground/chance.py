@@ -25,12 +25,12 @@ def _mixed(x: Tensor) -> Tensor:
     return x ^ (x >> 16)
 
 
-def places(first: int, rows: int, columns: int, device: torch.device) -> Tensor:
+def places(first: int | Tensor, rows: int, columns: int, device: torch.device) -> Tensor:
     """The places of some rows of a batch, scattered: the part of a draw that never changes.
 
-    Computed apart from the draw: compilers take arange for an index that fits 32 bits.
+    Computed apart from the draw, unless a compiler joins them; then `first` is a tensor.
     """
-    return _scattered(torch.arange(first * columns, (first + rows) * columns, device=device))
+    return _scattered(torch.arange(rows * columns, device=device) + first * columns)
 
 
 def _scattered(numbers: Tensor) -> Tensor:

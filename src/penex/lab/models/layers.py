@@ -24,7 +24,7 @@ class Dropout(nn.Module):
         count: the number of the step; the engine sets it.
         first: the number of the first row within the whole batch; the engine sets it.
         offset: the same on the device, for a compiled network: it need not be compiled for each
-            number then. Of use to wide rows only.
+            number then, which stops after a few.
     """
 
     seed: Tensor | None = None
@@ -49,6 +49,9 @@ class Dropout(nn.Module):
         if columns > _WIDE:  # by the row alone, so that no micro-batch or process draws otherwise
             first = self.first if self.offset is None else self.offset
             keep = chance.kept(self.seed, self.count, first, rows, columns, x.device, self.p)
+        elif self.offset is not None:
+            placed = chance.places(self.offset, rows, columns, x.device)
+            keep = chance.uniform(self.seed, self.count, placed) >= self.p
         else:
             place = self.first, rows, columns, x.device
             if place not in self._places:
