@@ -77,6 +77,8 @@ def step_of(work: Task, way: Way, loss: str, device: torch.device) -> Callable[[
     learner.train()
     if way.compiled:
         compile_network(learner, data, compiling.LONG)
+        if not learner.compiled:
+            raise LabError(f"{work.model} was not compiled: its row would say what is not so.")
     steps = Replayed(learner, data, LONG if way.recorded else 0)
     rows = torch.arange(work.recipe.batch_size, device=device)
     rate = torch.tensor(1e-4, dtype=learner.wide, device=device)
