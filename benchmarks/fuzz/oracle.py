@@ -202,10 +202,10 @@ def penalised(
         rho = moved if moves or not before else before
     values = (-own if alpha and alpha < 0 else own) + rho * penalty
     if a.get("scale") == "cross_entropy" and evidence + sum_se > 0:
-        values = values * total / max(gain * evidence, rho * sum_se)
-        mass = float(batch.mass.detach().sum())
+        mass = float(batch.mass.detach().sum())  # D, but for probabilities with weights
+        values = values * mass / max(gain * evidence, rho * sum_se)
         level = math.log(evidence / mass) / alpha + math.log(sum_se / mass)
-        short = level * total - values.detach().sum()
+        short = level * mass - values.detach().sum()
         values = values + batch.mass.detach() * (short / mass)
     return values, rho if moves else before
 
