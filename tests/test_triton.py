@@ -57,7 +57,9 @@ def batch(
     logits = (2 * torch.randn(shape, generator=generator)).to(dtype)
     target = torch.randint(shape[1], shape[:1], generator=generator)
     if kind == "soft":
-        target = torch.rand(shape, generator=generator).softmax(1)
+        # What probabilities add up to is the weight of a row.
+        weights = 0.5 + torch.rand(shape[0], 1, generator=generator)
+        target = torch.rand(shape, generator=generator).softmax(1) * weights
     elif kind == "ignored":
         target[::3] = -100
     return logits.to(DEVICE), target.to(DEVICE)

@@ -27,6 +27,19 @@ _SHARE = {torch.float32: 3e-4, torch.float64: 1e-8}
 Step = tuple[Tensor, Tensor]
 
 
+def value_rounding(arguments: dict[str, Any], logits: Tensor, dtype: torch.dtype) -> float:
+    """How far a value may be off that is a difference of logarithms, as PENEX's usual one is.
+
+    log EX / alpha and log SE are each about as large as the logits, and 1 / alpha times rounding.
+    """
+    if arguments.get("scale") != "cross_entropy":
+        return 0.0
+    finite = logits[logits.isfinite()].double()
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    positions = max(1, logits.numel())  # a sum adds their mistakes up
+    return positions * 4 * torch.finfo(dtype).eps * (largest + 1 / abs(arguments["alpha"]))
+
+
 class Formula:
     """What a loss must say, batch after batch.
 
@@ -60,7 +73,9 @@ class Formula:
             if made.options["reduction"] != "none":
                 expected = values.sum() / (given.divisor if options["reduction"] == "mean" else 1.0)
             share = _SHARE[found[0].dtype]
-            self._hold("value", found[0].reshape(-1), expected.reshape(-1), share, given, where)
+            rounding = value_rounding(self._arguments, logits, found[0].dtype)
+            ours = found[0].reshape(-1)
+            self._hold("value", ours, expected.reshape(-1), share, given, where, rounding)
             if bool(expected.isfinite().all()) and self._arguments.get("gamma", 1.0) >= 1:
                 (gradient,) = torch.autograd.grad(expected.sum(), leaf)
                 ours, _ = oracle.flat(found[1], found[1])
@@ -110,7 +125,7 @@ class Formula:
         if self._name == "conex_lagrangian":
             numbers["lambda_"] = self._before
             step = numbers["rho"] / numbers["nu"] * float(oracle.violation(given)[1].detach())
-            after = self._before + step if training else self._before
+            after = self._before + step if training and math.isfinite(step) else self._before
         return oracle.VALUES[self._name](given, numbers), after
 
     def _state(self, loss: AnyLoss) -> float:
@@ -139,7 +154,14 @@ class Formula:
             raise Finding("silent difference", f"not finite: {value}, {gradient}; {where}")
 
     def _hold(
-        self, what: str, ours: Tensor, theirs: Tensor, share: float, given: oracle.Terms, where: str
+        self,
+        what: str,
+        ours: Tensor,
+        theirs: Tensor,
+        share: float,
+        given: oracle.Terms,
+        where: str,
+        rounding: float = 0.0,
     ) -> None:
         f = given.f.detach()
         size = float(f[f.isfinite()].abs().max()) if f.isfinite().any() else 1.0
@@ -147,6 +169,6 @@ class Formula:
         ours, theirs = ours.double(), theirs.detach().double()
         numbers = theirs[theirs.isfinite()].abs()
         largest = float(numbers.max()) if numbers.numel() else 0.0
-        slack = share * (largest + slack / 10)
+        slack = share * (largest + slack / 10) + rounding
         if not torch.allclose(ours, theirs, rtol=share, atol=slack, equal_nan=True):
             raise Finding("silent difference", f"the {what} is {ours}, should be {theirs}; {where}")
