@@ -37,7 +37,8 @@ def value_rounding(arguments: dict[str, Any], logits: Tensor, dtype: torch.dtype
     finite = logits[logits.isfinite()].double()
     largest = float(finite.abs().max()) if finite.numel() else 0.0
     positions = max(1, logits.numel())  # a sum adds their mistakes up
-    return positions * 4 * torch.finfo(dtype).eps * (largest + 1 / abs(arguments["alpha"]))
+    alpha: float = arguments["alpha"]
+    return positions * 4 * torch.finfo(dtype).eps * (largest + 1 / abs(alpha))
 
 
 class Formula:
