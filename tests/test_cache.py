@@ -14,6 +14,7 @@ import torch
 
 from penex.lab.data import cache, decoding, unfinished
 from penex.lab.data.read import read
+from penex.lab.ground import locks
 
 from own_files import run
 from pictures import picture, write_folder, write_odd_folder
@@ -183,6 +184,10 @@ def test_killed_workers_end_and_what_they_left_is_removed(tmp_path: Path, own_ca
         ended, _, _ = select.select([pipe], [], [], 60)
         assert ended, "a worker lives on"
         assert pipe.read() == b""  # the last holder of the other end is gone
+    # A dying process closes its files one by one: the lock may go after the pipe.
+    (lock,) = own_cache.glob(".unfinished-*.lock")
+    with lock.open("r+") as file:
+        assert locks.take(file, wait=True)
     assert list(own_cache.glob(".unfinished-*/array.npy"))
     read(write_folder(tmp_path / "another", 2, 6))
     assert not list(own_cache.glob(".unfinished-*"))
