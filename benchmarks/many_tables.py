@@ -68,7 +68,9 @@ AGAINST = "label_smoothing"  # what the others are compared with: the usual choi
 Record = dict[str, Any]
 
 
-def measured(path: Path, rate: float, out: Path, seeds: int, trials: int) -> list[Record]:
+def measured(
+    path: Path, rate: float, out: Path, losses: tuple[str, ...], seeds: int, trials: int
+) -> list[Record]:
     """Train on one table, or read what was found; the numbers of every loss, in both ways."""
     kept = out / f"{path.stem}-{rate:g}.json"
     if kept.exists():
@@ -79,20 +81,22 @@ def measured(path: Path, rate: float, out: Path, seeds: int, trials: int) -> lis
     task = tables.from_file(path, folder)
     task = replace(task, search={**task.search, "ce": (), **fair.SEARCH})
     treatment = Treatment(LabelNoise(rate, "resample") if rate else None)
-    place = Place(folder / WAYS[1], hooks=Hooks(save_seconds=math.inf))
-    plain = Comparison(task, LOSSES, seeds, treatment=treatment)
-    view = View("best", calibrate=True)
-    study = Tuning(task, LOSSES, trials, trials, along=("lr",), view=view, treatment=treatment)
-    with contextlib.closing(open_storage(None, place.out / task.name)) as storage:
-        tuning.tune(study, storage, place)
-    best = tuned(task, LOSSES, plain.runs[:1], None, place.out / task.name)
-    chosen = replace(plain, losses=tuple(one.loss for one in best))
+    plain = Comparison(task, losses, seeds, treatment=treatment)
+    compared = {WAYS[0]: plain}
+    if trials:
+        place = Place(folder / WAYS[1], hooks=Hooks(save_seconds=math.inf))
+        view = View("best", calibrate=True)
+        study = Tuning(task, losses, trials, trials, along=("lr",), view=view, treatment=treatment)
+        with contextlib.closing(open_storage(None, place.out / task.name)) as storage:
+            tuning.tune(study, storage, place)
+        best = tuned(task, losses, plain.runs[:1], None, place.out / task.name)
+        compared[WAYS[1]] = replace(plain, losses=tuple(one.loss for one in best))
     rows = []
-    for way, what in zip(WAYS, (plain, chosen), strict=True):
-        where = replace(place, out=folder / way)
+    for way, what in compared.items():
+        where = Place(folder / way, hooks=Hooks(save_seconds=math.inf))
         listing = compare(what, where, command="python -m benchmarks.many_tables")
         found_rows = results.load(where.out / task.name, listing).rows
-        for loss, row in zip(LOSSES, found_rows, strict=True):
+        for loss, row in zip(losses, found_rows, strict=True):
             known = {"table": path.stem, "rate": rate, "way": way, "loss": loss, "as": row.label}
             rows.append(known | _numbers(row))
     files.write_json(kept, rows)
@@ -122,7 +126,9 @@ def all_measured(paths: list[Path], options: argparse.Namespace) -> Record:
     options.out.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
         work = {
-            pool.submit(measured, *job, options.out, options.seeds, options.trials): job
+            pool.submit(
+                measured, *job, options.out, tuple(options.losses), options.seeds, options.trials
+            ): job
             for job in jobs
         }
         for number, one in enumerate(as_completed(work), 1):
@@ -141,6 +147,16 @@ def all_measured(paths: list[Path], options: argparse.Namespace) -> Record:
 def rates_of(record: Record) -> list[float]:
     """The shares of labels that were drawn anew."""
     return sorted({row["rate"] for row in record["rows"]})
+
+
+def ways_of(record: Record) -> list[str]:
+    """How the losses were taken: as they come, and perhaps tuned."""
+    return [way for way in WAYS if any(row["way"] == way for row in record["rows"])]
+
+
+def losses_of(record: Record) -> list[str]:
+    """The losses in a record, in their order."""
+    return list(dict.fromkeys(row["loss"] for row in record["rows"]))
 
 
 def means(record: Record, rate: float, way: str, metric: str) -> dict[str, dict[int, float]]:
@@ -191,13 +207,14 @@ def table(record: Record, rate: float, way: str, best: str = "", against: str = 
         against: the loss that the others are compared with.
     """
     head = ["loss"]
-    cells: dict[str, list[str]] = {loss: [_title(loss)] for loss in LOSSES}
+    losses = losses_of(record)
+    cells: dict[str, list[str]] = {loss: [_title(loss)] for loss in losses}
     for metric in METRICS:
         words = metric.replace("_", "-")
         head += [words, "mean rank", f"{words}, less {_title(against)}'s", "better / worse"]
         seen = means(record, rate, way, best + metric)
         place, lead = ranks(seen, high=metric == "accuracy"), leads(seen, against)
-        for loss in LOSSES:
+        for loss in losses:
             mean = f"{statistics.fmean(seen[loss].values()):.3f}"
             cells[loss] += [mean, f"{place[loss]:.2f}", *_lead(loss, seen, lead, metric, against)]
     return marked_down([head, *cells.values()])
@@ -221,9 +238,9 @@ def _lead(
 
 def _title(label: str) -> str:
     """A loss in words, with the sign of its alpha."""
-    name, _, low = label.partition(":")
+    name, _, rest = label.partition(":")
     said = "PENEX, α < 0" if name == "penex_negative" else registry.title_of(name)
-    return f"{said}, ρ = 1e-6" if low else said
+    return f"{said}, {'ρ = 1e-6' if rest == 'rho=1e-6' else rest}" if rest else said
 
 
 def plot(record: Record, path: Path) -> None:
@@ -234,7 +251,7 @@ def plot(record: Record, path: Path) -> None:
     import matplotlib.pyplot as plt
     import scienceplots  # noqa: F401  (registers the style)
 
-    shown = [loss for loss in reversed(LOSSES) if loss != AGAINST]
+    shown = [loss for loss in reversed(losses_of(record)) if loss != AGAINST]
     rates = rates_of(record)
     with plt.style.context(["science", "no-latex"]):
         plt.rcParams.update({"font.size": 11})
@@ -276,12 +293,13 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", help="which of them, if not all")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--seeds", type=positive, default=5)
-    parser.add_argument("--trials", type=positive, default=fair.TRIALS)
+    parser.add_argument("--losses", nargs="+", default=LOSSES)
+    parser.add_argument("--trials", type=int, default=fair.TRIALS, help="0: as they come alone")
     parser.add_argument("--workers", type=positive, default=2, help="processes, a thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/many_tables"))
     parser.add_argument("--write", type=Path)
     parser.add_argument("--read", type=Path, help="a record to show, instead of measuring")
-    parser.add_argument("--against", choices=LOSSES, default=AGAINST, help="to compare with")
+    parser.add_argument("--against", default=AGAINST, help="the loss to compare with")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     if options.read:
@@ -294,7 +312,7 @@ def main() -> None:
             raise LabError(f"--data names a folder of .dat or .csv files; got {options.data}.")
         record = all_measured(paths, options)
     for rate in rates_of(record):
-        for way in WAYS:
+        for way in ways_of(record):
             for best, when in (("", "last epoch"), ("best_", "best epoch")):
                 print(f"{rate:.0%} drawn anew, {way}, {when}\n")
                 print(table(record, rate, way, best, options.against), end="\n\n")

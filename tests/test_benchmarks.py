@@ -105,8 +105,8 @@ def test_small_tables_are_compared_as_they_come_and_tuned(tmp_path: Path) -> Non
         (data / f"{name}.dat").write_text("\n".join(lines))
     sizes = [tables.from_file(data / f"{n}.dat", tmp_path).train_size for n in ("few", "many")]
     assert sizes == [38, 300]
-    rows = many_tables.measured(data / "few.dat", 0.4, tmp_path, seeds=1, trials=1)
-    assert many_tables.measured(data / "few.dat", 0.4, tmp_path, 1, 1) == rows
+    rows = many_tables.measured(data / "few.dat", 0.4, tmp_path, many_tables.LOSSES, 1, 1)
+    assert many_tables.measured(data / "few.dat", 0.4, tmp_path, (), 1, 1) == rows
     record = {"rows": rows}
     found = {(row["way"], row["loss"]) for row in record["rows"]}
     assert found == {(way, loss) for way in many_tables.WAYS for loss in many_tables.LOSSES}

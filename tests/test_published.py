@@ -113,6 +113,18 @@ def test_which_loss_when() -> None:
             assert cell == f"{mean(row, 'accuracy'):.3f} / {mean(row, 'cross_entropy'):.3f}"
 
 
+def test_what_rivals_gain_beside_what_was_published() -> None:
+    """Accuracy after the last and the best epoch, and its distance from cross-entropy's."""
+    said = table("docs/results.md", "CIFAR-10N, 40 % wrong")
+    for column, when in ((1, "last"), (2, "best")):
+        rows = results.load(RESULTS / "fair/cifar10n_worse", view=View(when, True)).rows
+        known = {names(row.label)[0]: mean(row, "accuracy") for row in rows}
+        assert said["cross-entropy"][column] == f"{known['CE']:.3f}"
+        for loss in ("GCE", "ELR"):
+            gained = f"{known[loss] - known['CE']:+.3f}".replace("-", "−")
+            assert said[loss][column] == f"{known[loss]:.3f} ({gained})"
+
+
 def _of_size(view: View | None = None) -> results.Results:
     """CIFAR-10 with several numbers of training images."""
     (sweep,) = plan.sweeps()["size"]
