@@ -234,9 +234,12 @@ def test_a_file_of_another_kind_is_a_line(copied: Path, name: str, content: byte
     assert line in tables.markdown(found).replace("&lt;", "<")
 
 
-def test_damaged_scores_leave_a_line_and_the_rest(copied: Path) -> None:
+@pytest.mark.parametrize("content", [b"x", None])
+def test_damaged_scores_leave_a_line_and_the_rest(copied: Path, content: bytes | None) -> None:
     path = next(copied.glob("ce/*/seed-0/scores.npz"))
-    path.write_bytes(b"x")
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
     text = page.build(results.load(copied))
     assert f"{path.relative_to(copied)} is damaged" in text
     assert text.count("accuracy against confidence") == 1

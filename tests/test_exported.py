@@ -27,7 +27,7 @@ from penex.lab.models import exported, find, predict, raw, tensors
 from penex.lab.records import Record, best
 from penex.lab.records.views import View
 from penex.lab.training.compare import Comparison, listing_of
-from penex.report import home, results
+from penex.report import home, page, results
 
 from pictures import picture
 
@@ -658,3 +658,20 @@ def test_a_comparison_stands_for_what_it_judged(
         cli.main([*words, str(tmp_path / "x.npy"), "--device", "cpu"])
         rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
         assert [float(row["confidence"]) for row in rows] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_best_run_without_its_model_is_not_passed_over_in_silence(
+    compared: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    folder = Path(shutil.copytree(compared, tmp_path / "copy")) / "digits"
+    view, words = View(), "Of the runs whose model is there, the run with the lowest"
+    first = home.best(results.load(folder).records(), view)
+    assert first is not None
+    assert words not in page.build(results.load(folder))
+    (first.record.folder / "model.json").unlink()
+    second = home.best(results.load(folder).records(), view)
+    assert second is not None
+    assert second.record.folder != first.record.folder
+    assert words in page.build(results.load(folder))

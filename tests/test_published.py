@@ -116,8 +116,8 @@ def test_which_loss_when() -> None:
 def test_what_rivals_gain_beside_what_was_published() -> None:
     """Accuracy after the last and the best epoch, and its distance from cross-entropy's."""
     said = table("docs/results.md", "CIFAR-10N, 40 % wrong")
-    for column, when in ((1, "last"), (2, "best")):
-        rows = results.load(RESULTS / "fair/cifar10n_worse", view=View(when, True)).rows
+    for column, view in ((1, View("last", True)), (2, View("best", True))):
+        rows = results.load(RESULTS / "fair/cifar10n_worse", view=view).rows
         known = {names(row.label)[0]: mean(row, "accuracy") for row in rows}
         assert said["cross-entropy"][column] == f"{known['CE']:.3f}"
         for loss in ("GCE", "ELR"):

@@ -585,6 +585,20 @@ def test_a_study_that_was_changed_is_refused(tmp_path: Path, before: str, after:
     assert len(found["penex"].trials) == 1
 
 
+def test_a_study_without_a_name_or_a_trial_without_its_metrics_is_refused(tmp_path: Path) -> None:
+    carried_out(small(trials=1, batch=1), tmp_path)
+    path = tmp_path / "digits" / JOURNAL
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    bare = "".join(x for x in lines if '"validation"' not in x and '{"seal"' not in x)
+    nameless = text.replace('"study_name":"digits penex"', '"study_name":null')
+    for harmed in (bare, nameless):
+        assert harmed != text
+        path.write_text(harmed)
+        with pytest.raises(LabError, match=" is damaged: "):
+            all_studies(open_storage(None, tmp_path / "digits", existing=True), "digits")
+
+
 def test_an_earlier_versions_study_has_no_seals(tmp_path: Path) -> None:
     first = [t.value for t in carried_out(small(trials=3), tmp_path)["penex"].trials]
     path = tmp_path / "digits" / JOURNAL

@@ -25,7 +25,8 @@ from penex.lab.training import Hooks, Place, compare
 _TASK, LABEL = "flowers", "species"
 _LOSSES = ("ce", "penex", "ex:alpha=900")  # the last diverges
 _RECIPE = {"epochs": 3, "batch_size": 16}
-_WORDS = ("damaged", "missing", "not done", "skipped")  # a difference that is said
+# A difference that is said.
+_WORDS = ("damaged", "missing", "not done", "skipped", "whose model is there")
 
 
 class Shown(NamedTuple):
@@ -119,6 +120,9 @@ class Records:
         if reader != "predict":
             name = "tuning.html" if reader in ("tune", "tune archive") else "page.html"
             page = timeless(next(self._copy.rglob(name)).read_text())
+            # A damaged list is another comparison, which the page names.
+            page = re.sub(r"<h3>Also on this task</h3>.*?(?=</section>)", "", page, flags=re.DOTALL)
+            page = re.sub(r"\s+</section>", "</section>", page)
         if reader in ("report", "compare", "resume", "tuned", "archive"):
             with next(self._copy.rglob("comparison.csv")).open(newline="") as file:
                 lines = list(csv.reader(file))

@@ -54,6 +54,12 @@ def best(runs: Iterable[Finished], view: View) -> Finished | None:
     return None if found is None else known[found.folder]
 
 
+def is_best(run: Finished, runs: Iterable[Finished], view: View) -> bool:
+    """Whether no other run is better either, with its model or without."""
+    ended = ((one.record, one.done) for one in runs if one.done["status"] == "completed")
+    return best_of(ended, view) is run.record
+
+
 def at_work(run: Finished, home: Path, view: View, *, shown: bool = True) -> AtWork:
     """The commands that use a run's model, as it is judged: of its best epoch, say.
 

@@ -11,6 +11,7 @@ from penex import registry, theory
 from penex.lab.ground.errors import RecordError
 from penex.lab.ground.sentences import count, visible
 from penex.lab.records import Json
+from penex.lab.records.reading import PREDICTIONS
 from penex.lab.records.scores import SCORES, Array, scored
 from penex.metrics import METRICS, Metric
 from penex.report import standing
@@ -107,11 +108,14 @@ class Series:
         scores, logits = [], []
         for seed, run in row.records.items():
             try:
-                if run.record.has("predictions.npz"):
+                there = {name for name in (PREDICTIONS, SCORES) if run.record.has(name)}
+                if not there:  # what is gone without done.json knowing it is told
+                    there = run.done["sha256"].keys() & {PREDICTIONS, SCORES}
+                if PREDICTIONS in there:
                     logits.append(run.record.predictions())
                     scores.append(scored(logits[-1]))
                     row.kept.setdefault(seed, of_arrays(scores[-1]))  # no verdict reads them again
-                elif run.record.has(SCORES):
+                elif there:
                     scores.append(run.record.arrays(SCORES))
                     row.kept.setdefault(seed, of_arrays(scores[-1]))
             except RecordError as error:

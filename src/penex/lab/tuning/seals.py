@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from penex.lab.ground.errors import LabError
-from penex.lab.records import ATTRIBUTE
+from penex.lab.records import ATTRIBUTE, OBJECTIVE
 from penex.lab.records.identity import Json
 from penex.lab.records.reading import is_number
 from penex.lab.records.sealing import is_as_sealed, seal
 from penex.lab.tuning import search
 
 _SEAL = "seal"
+_READ = {"accuracy", OBJECTIVE}  # of the validation set, in sentences and pictures
 
 
 def seal_trial(trial: Any, state: str, value: float | None) -> None:
@@ -70,6 +71,7 @@ def _is_told(content: Json) -> bool:
         and all(isinstance(t, dict) and all(map(is_number, t.values())) for t in tables)
         and is_number(content["value"])
         and (content["state"] == "COMPLETE") == (content["value"] is not None)
+        and (content["state"] != "COMPLETE" or told.get("validation", {}).keys() >= _READ)
     )
 
 

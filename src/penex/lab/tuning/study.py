@@ -60,6 +60,11 @@ def all_studies(storage: Storage, task: str) -> dict[str, Any]:
 
     found = {}
     for name in optuna.get_all_study_names(storage.optuna):
+        if not isinstance(name, str):
+            raise LabError(
+                f"{storage.shown} is damaged: a study in it has no name. Nothing was changed; move "
+                "it away to tune anew."
+            )
         study = optuna.load_study(study_name=name, storage=storage.optuna)
         known = seals.identity_of(study)
         if (

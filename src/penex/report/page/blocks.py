@@ -111,7 +111,9 @@ def at_work(results: Results, several: bool, folder: Path | None) -> Iterator[di
     where = home_of(results.folder)
     row = next(row for row in results.rows if run in row.records.values())
     entropy = METRICS[OBJECTIVE].text(view.of(run.done)["validation"][OBJECTIVE])
-    words = f"The run with the lowest validation cross-entropy, {entropy}, is {row.title} with seed"
+    first = home.is_best(run, results.records(), view)
+    which = "The run" if first else "Of the runs whose model is there, the run"
+    words = f"{which} with the lowest validation cross-entropy, {entropy}, is {row.title} with seed"
     when = f", {view.words}" if view.identity else ""
     words = named(f"{words} {run.config['seed']}{when}.", results, several)
     if not home.is_named(run.record.folder):
