@@ -35,7 +35,7 @@ def value_rounding(arguments: dict[str, Any], logits: Tensor, dtype: torch.dtype
     if arguments.get("scale") != "cross_entropy":
         return 0.0
     finite = logits[logits.isfinite()].double()
-    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    largest = float(finite.detach().abs().max()) if finite.numel() else 0.0
     positions = max(1, logits.numel())  # a sum adds their mistakes up
     alpha: float = arguments["alpha"]
     return positions * 4 * torch.finfo(dtype).eps * (largest + 1 / abs(alpha))
