@@ -31,7 +31,7 @@ from penex.lab.training.place import Place
 from penex.report import results
 
 RATES = (0.0, 0.1, 0.2, 0.4, 0.6)
-LOSSES = ("ce", "label_smoothing", "gce", "penex", "penex_negative")
+LOSSES = ("ce", "label_smoothing", "gce", "elr", "penex", "penex_negative")
 LOW = ("penex:rho=1e-06", "penex_negative:rho=1e-06")  # the best alpha is not chosen from these
 ALPHAS = (1.0, 0.3, 0.1, -0.1, -0.3, -0.5)
 

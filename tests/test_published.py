@@ -153,6 +153,30 @@ def test_few_training_images() -> None:
             assert mean(floor, "cross_entropy") < mean(row, "cross_entropy")
 
 
+def _at_epoch(history: list[dict[str, Any]], epoch: int) -> dict[str, Any]:
+    return min(history, key=lambda line: abs(line["epoch"] - epoch))
+
+
+def test_short_training() -> None:
+    """docs/results.md: what the same runs had reached early, and who was ahead when."""
+    page = (ROOT / "docs" / "results.md").read_text().split("| validation accuracy after |")[1]
+    lines = iter(page.splitlines()[2:])
+    for size in (500, 2_000, 10_000, 40_000):
+        rows = {names(row.label)[0]: row for row in _of_size().at(size)}
+        reached = {}
+        for loss in ("CE", "PENEX", "PENEX (rho=1e-06)"):
+            runs = rows[loss].records.values()
+            reached[loss] = [
+                fmean(_at_epoch(run.history, epoch)["validation"]["accuracy"] for run in runs)
+                for epoch in (25, 50, 100, 200)
+            ]
+            said = [cell.strip() for cell in next(lines).strip("|").split("|")][1:]
+            assert said == [f"{one:.3f}" for one in reached[loss]], (size, loss)
+        low, ce = reached["PENEX (rho=1e-06)"], reached["CE"]
+        assert 0.065 < ce[0] - low[0] < 0.105
+        assert [b > a for a, b in zip(ce, low, strict=True)] == [False, False, False, True]
+
+
 def test_the_memory_of_a_last_layer() -> None:
     """docs/large-vocabularies.md: from the fewest to the most positions."""
     record = json.loads((RESULTS / "linear-cpu.json").read_text())
