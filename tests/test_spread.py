@@ -69,7 +69,8 @@ def test_the_table_of_three_workers_is_that_of_one_machine(
     logs = in_trouble(url, tmp_path, True, "compare", *OPTIONS, "--lease-seconds", 2)
     assert "what it trained is thrown away" in logs["stopped"]
     assert "digits: this worker has the pack of 2 runs from number " in logs["steady"]
-    assert all("came from other workers" in logs[role] for role in ("steady", "stopped"))
+    # On a fast machine the steady one has trained all that was left before the sleeper wakes.
+    assert "came from other workers" in logs["stopped"]
     packs = "SELECT (SELECT count(*) FROM penex_leases), count(*), count(DISTINCT number)"
     assert server.execute(f"{packs} FROM penex_parcels", url) == [(0, 9, 9)]
     monkeypatch.setattr(figures, "write_all", lambda results, folder: [])
