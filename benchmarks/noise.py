@@ -154,7 +154,8 @@ def plot(record: Record, path: Path) -> None:
     rates = rates_of(record)
     # On digits a low rho has not got going when training ends: it would flatten the picture.
     low = () if record["task"] == "digits" else LOW
-    shown = (*LOSSES, "penex_negative:alpha=-0.5", *low)
+    known = {row["loss"] for row in record["rows"]}
+    shown = [loss for loss in (*LOSSES, "penex_negative:alpha=-0.5", *low) if loss in known]
     with plt.style.context(["science", "no-latex"]):
         plt.rcParams.update({"font.size": 11})
         figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.8), layout="constrained")

@@ -14,6 +14,7 @@ from penex.lab.tasks import Task, own
 NAMES = ("breast_cancer", "wine")
 
 TRAIN, VAL, TEST = 300, 100, 1000  # rows of a file that has enough; of a smaller one 64, 16, 20 %
+MOST = TRAIN + VAL + TEST
 
 Array = np.ndarray[Any, Any]
 
@@ -34,12 +35,21 @@ def from_file(path: Path, folder: Path) -> Task:
         folder: where the task's data are written.
     """
     x, y = columns(path)
-    rows = np.random.default_rng(0).permutation(len(y))[: TRAIN + VAL + TEST]
-    made = _task(path.stem, folder, x[rows], y[rows])
-    if len(rows) < 5 * VAL:
-        return made
-    test = (len(rows) - TRAIN - VAL) / len(rows)
-    return replace(made, train_size=TRAIN, val=VAL / len(rows), test=test)
+    rows = np.random.default_rng(0).permutation(len(y))[:MOST]
+    return of_little_data(_task(path.stem, folder, x[rows], y[rows]), len(rows))
+
+
+def of_little_data(task: Task, rows: int) -> Task:
+    """A task that is split as little data are.
+
+    Args:
+        task: of all rows.
+        rows: how many they are.
+    """
+    if rows < 5 * VAL:
+        return task
+    test = (rows - TRAIN - VAL) / rows
+    return replace(task, train_size=TRAIN, val=VAL / rows, test=test)
 
 
 def columns(path: Path) -> tuple[Array, Array]:

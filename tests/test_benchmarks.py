@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import linear, linear_record, many_tables, tables
+from benchmarks import texts as many_texts
 
 from penex.lab.ground.errors import LabError
+
+from texts import sentences, write_encoder
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,6 +97,41 @@ def test_a_table_of_numbers_and_words(tmp_path: Path) -> None:
         tables.columns(path)
 
 
+def test_sets_of_texts_are_read_from_clones_at_their_commits(tmp_path: Path) -> None:
+    """What is committed later is not read; a clone that lacks the commit is a sentence."""
+
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        called = ["git", "-C", str(tmp_path / "some/one"), *identity, *words]
+        return subprocess.run(called, check=True, capture_output=True, text=True).stdout.strip()
+
+    (tmp_path / "some/one").mkdir(parents=True)
+    git("init", "-q")
+    file = tmp_path / "some/one/all.csv"
+    file.write_text('a,"one, two",three\nb,four\n')
+    git("add", ".")
+    git("commit", "-qm", "first")
+    source = many_texts.Source("some/one", git("rev-parse", "HEAD"), ("all.csv",), "table")
+    file.write_text("c,five\n")
+    git("commit", "-qam", "second")
+    assert list(many_texts.read(source, tmp_path)) == [("a", "one, two three"), ("b", "four")]
+    with pytest.raises(LabError, match=r"is to be a clone of some/one on GitHub\."):
+        list(many_texts.read(source._replace(commit="0" * 40), tmp_path))
+    assert len({source.paths for source in many_texts.SOURCES.values()}) == 12
+
+
+def test_texts_are_little_data_as_tables_are(tmp_path: Path, own_cache: Path) -> None:
+    """Each text once; rows are features; 300 are trained on where there are enough."""
+    rows = [(label, text) for text, label in sentences(520)]
+    many_texts.write([*rows, *rows[:9]], tmp_path / "many.csv")
+    encoder = str(write_encoder(tmp_path / "encoder"))
+    task = many_texts.task(tmp_path / "many.csv", tmp_path / "made", encoder)
+    made = task.collect().train
+    assert made.inputs.shape == (len({text for _, text in rows}), 16)
+    assert made.inputs.dtype == torch.float32
+    assert (task.train_size, round(task.val * len(made.inputs))) == (300, 100)
+
+
 @pytest.mark.slow
 def test_small_tables_are_compared_as_they_come_and_tuned(tmp_path: Path) -> None:
     """Twice: what was found is read. Places, leads and picture are of the same numbers."""
@@ -105,8 +143,11 @@ def test_small_tables_are_compared_as_they_come_and_tuned(tmp_path: Path) -> Non
         (data / f"{name}.dat").write_text("\n".join(lines))
     sizes = [tables.from_file(data / f"{n}.dat", tmp_path).train_size for n in ("few", "many")]
     assert sizes == [38, 300]
-    rows = many_tables.measured(data / "few.dat", 0.4, tmp_path, many_tables.LOSSES, 1, 1)
-    assert many_tables.measured(data / "few.dat", 0.4, tmp_path, (), 1, 1) == rows
+    what = many_tables.Study(tmp_path, seeds=1, trials=1)
+    rows = many_tables.measured(data / "few.dat", 0.4, what)
+    assert many_tables.measured(data / "few.dat", 0.4, what) == rows
+    fewer = many_tables.measured(data / "few.dat", 0.4, what._replace(losses=("ce",), trials=0))
+    assert [(row["way"], row["loss"]) for row in fewer] == [("as it comes", "ce")]
     record = {"rows": rows}
     found = {(row["way"], row["loss"]) for row in record["rows"]}
     assert found == {(way, loss) for way in many_tables.WAYS for loss in many_tables.LOSSES}

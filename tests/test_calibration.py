@@ -62,6 +62,15 @@ def test_a_class_that_is_masked_changes_nothing_and_what_is_no_number_is_none() 
     assert fit_temperature(masked, target.index_fill(0, torch.tensor(7), 3)).isnan()
 
 
+def test_an_example_of_which_only_its_class_is_left_says_nothing_of_a_temperature() -> None:
+    rows = [[2.0, -torch.inf, -torch.inf], [3.0, 1.0, 0.0], [2.0, 0.0, 1.0], [1.5, 1, -torch.inf]]
+    found = []
+    for own in (0.0, 2.0, 50.0):
+        rows[0][0] = own
+        found.append(fit_temperature(torch.tensor(rows), torch.zeros(4).long()).item())
+    assert found[1:] == pytest.approx([found[0]] * 2)
+
+
 @pytest.mark.parametrize(
     ("logits", "target"),
     [(torch.zeros(0, 3), torch.zeros(0).long()), (torch.zeros(2, 3), torch.zeros(3).long())],

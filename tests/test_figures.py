@@ -333,6 +333,8 @@ def test_two_rates_of_a_vision_transformer_are_drawn_and_judged() -> None:
     assert "2 of 3 runs diverged" in held.found
     few = imagenet.points(made(*rows[:1]))
     assert [point.verdict for point in few] == ["not trained", "not trained"]
+    both = [version(f"penex:@lr={rate:g}", rate, None, 0.3, None) for rate in (high, low)]
+    assert imagenet.points(made(*both))[0].verdict == "unclear"
 
 
 def test_the_lead_by_size_is_paired_at_each_size() -> None:

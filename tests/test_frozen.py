@@ -56,6 +56,20 @@ def test_features_are_the_mean_over_a_texts_own_tokens(encoder: Path, own_cache:
     assert not torch.allclose(frozen.features(other, ids, quiet), got)
 
 
+def test_features_that_cannot_be_kept_are_used(
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PENEX_CACHE", str(tmp_path / "file/cache"))  # no folder can be made there
+    found = Encoder(str(encoder))
+    ids = found.tokenizer.ids(["good film", "bad film"])
+    assert frozen.features(found, ids, quiet, "cpu").shape == (2, 16)
+    assert "reads them again" in capsys.readouterr().err
+
+
 def test_a_frozen_task_is_another_task_of_the_same_texts(tmp_path: Path, encoder: Path) -> None:
     task, collection = own.own(
         write_table(tmp_path / "reviews.csv"),

@@ -216,7 +216,7 @@ def test_a_network_is_a_function_and_a_name(
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), n_out))
 
     monkeypatch.setitem(models.MODELS, "linear", linear)
-    task = DataOptions(model="linear").task("digits", tmp_path)
+    task = DataOptions(model="linear").task("digits", tmp_path, "cpu")
     some = [runs.plan(task, runs.LossSpec(k), 0, 40, {"epochs": 1}) for k in ("ce", "penex")]
     packing.train(some, training.Place(tmp_path), 2)
     network = exported.load(Record.of(tmp_path, some[1].config).folder)

@@ -663,3 +663,5 @@ def test_a_formula_of_ones_own_is_computed_for_every_kind_of_target() -> None:
     assert loss.implementation(logits, target) == "reference"
     with pytest.raises(ValueError, match="Doubled has a formula of its own"):
         Doubled(0.1, impl="eager")(logits, target)
+    with pytest.raises(ValueError, match="Doubled has a formula of its own"):
+        loss.linear(torch.ones(3, 2), torch.ones(5, 2), torch.tensor([0, 1, 2]))

@@ -40,6 +40,7 @@ from penex.lab.records import Record
 from penex.lab.tasks import runs
 from penex.lab.training import packed as packed_training
 from penex.lab.training import packing
+from penex.lab.training.place import Portion
 from penex.targets import Batch
 
 CPU = torch.device("cpu")
@@ -745,6 +746,19 @@ def test_small_models_are_packed_by_themselves() -> None:
     assert packing.size_for(training.Place(Path()), 3, run) == 3
     large = replace(run, task=replace(DIGITS, model="resnet18", build=find("resnet18")))
     assert packing.size_for(training.Place(Path()), None, large) == 1
+
+
+def test_an_engines_device_need_not_be_here() -> None:
+    """On a GPU elsewhere a network that packs know may be large, and a pack is larger."""
+
+    class Elsewhere:
+        device = torch.device("cuda")
+
+        def __call__(self, portions: list[Portion], place: training.Place) -> None:
+            raise AssertionError("nothing is trained")
+
+    there = training.Place(Path(), CPU, engine=Elsewhere())
+    assert packing.size_for(there, None, planned("ce", 0)) == 64
 
 
 @pytest.mark.parametrize("content", ["{}", '{"runs": 3}', "["])

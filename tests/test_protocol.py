@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from penex.lab.engine.recipe import Recipe
 from penex.lab.ground.errors import Interrupted, LabError, RecordError
 from penex.lab.models import exported
 from penex.lab.records import Record
+from penex.lab.records.best import network_of
+from penex.lab.records.sealing import seal
 from penex.lab.records.views import View
 from penex.lab.tasks import runs
 from penex.lab.training import Hooks, Place, packing
@@ -62,6 +65,24 @@ def test_the_network_of_the_best_epoch_is_kept_and_gives_its_numbers(judged: Rec
         found = metrics.cross_entropy(logits, data.test.targets)
         said = view.of(judged.done())["test"]["cross_entropy"]
         assert found.item() == pytest.approx(said, rel=1e-5)
+
+
+def test_a_best_network_that_is_gone_is_not_the_last_one(judged: Record, tmp_path: Path) -> None:
+    """Nor is its run the best of its folder; after the last epoch it still is."""
+    record = Record(Path(shutil.copytree(judged.folder, tmp_path / "ce/hash/seed-0")))
+    best = View("best", calibrate=True)
+    fitted = judged.done()["best"]["calibrated"]["temperature"]
+    assert network_of(record, best) == (record.folder / "best", fitted)
+    shutil.rmtree(record.folder / "best")
+    assert network_of(record, best) is None
+    assert network_of(record, View()) == (record.folder, None)
+    done = record.done()
+    for name in ("best/model.json", "best/model.safetensors"):  # as where the last was the best
+        del done["sha256"][name]
+    (record.folder / "done.json").write_text(json.dumps({**done, "seal": seal(done)}))
+    assert network_of(record, View("best")) == (record.folder, None)
+    (record.folder / "model.json").unlink()
+    assert network_of(record, View()) is None
 
 
 def test_the_fitted_temperature_is_that_of_the_validation_set(judged: Record) -> None:

@@ -417,7 +417,7 @@ def test_what_a_loss_without_logits_costs() -> None:
             assert cell == f"{time}, {row['peak'] / 2**30:.1f} GiB", (title, name)
 
 
-def test_losses_against_the_share_of_wrong_labels() -> None:
+def test_losses_against_the_share_of_wrong_labels(tmp_path: Path) -> None:
     """docs/noisy-labels.md and docs/tables.md: the tables that the benchmark prints."""
     for name in ("digits", "wine", "breast_cancer"):
         record = json.loads((RESULTS / f"noise-{name}.json").read_text())
@@ -425,6 +425,8 @@ def test_losses_against_the_share_of_wrong_labels() -> None:
         text = (ROOT / "docs" / page).read_text()
         for when in ("", "best_"):
             assert noise.table(record, when) in text, (name, when)
+        noise.plot(record, tmp_path / "noise.png")  # as its page says that it is drawn
+        assert (tmp_path / "noise.png").stat().st_size > 10_000
     record = json.loads((RESULTS / "noise-digits.json").read_text())
     found = [noise.best_alpha(record, rate) for rate in noise.rates_of(record)]
     assert found == sorted(found, reverse=True)  # the more are wrong, the lower

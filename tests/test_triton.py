@@ -699,6 +699,17 @@ def test_a_linear_layers_loss_equals_the_plain_walk(
             )
 
 
+def test_a_bias_may_lie_in_memory_as_it_likes() -> None:
+    """A column of something, one number for all classes, a view that is negated when read."""
+    (h, w, b), target = layer(0, torch.float32)
+    column = torch.stack([b.detach(), b.detach() + 9], 1)[:, 0]
+    negated = torch.complex(b.detach(), -b.detach()).conj().imag
+    for bias in (column, b.detach()[:1].expand(300), negated):
+        fast, slow = (penex.PENEX(0.1).to(DEVICE) for _ in range(2))
+        value = fast.linear(h, w, target, bias)
+        torch.testing.assert_close(value, slow(h @ w.T + bias, target), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # Triton's own
 @pytest.mark.parametrize("limit", [60.0, 0.5])
 def test_exponentials_made_with_their_product_are_those_made_after_it(limit: float) -> None:

@@ -402,6 +402,15 @@ def test_figures_from_tiny_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert "figures/figures.html" in said.out.splitlines()[-1]
 
 
+def test_a_trial_of_figures_leaves_out_what_has_no_stand_in(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli.main(["reproduce", "figures", "--smoke", "--only", "imagenet"])
+    said = capsys.readouterr()
+    assert "imagenet: not drawn." in said.out
+    assert "to train" not in said.err
+
+
 def test_what_small_models_came_to_is_kept_and_read(tmp_path: Path) -> None:
     picture = figures.PICTURES["margins"]
     shown = Shown(lambda: None, [Point("larger", "holds", "0.1 more")], "Moons.")

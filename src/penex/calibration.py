@@ -47,7 +47,9 @@ def fit_temperature(logits: Tensor, target: Tensor) -> Tensor:
         own = f.gather(1, target.unsqueeze(1)).squeeze(1)
         is_out = f == -math.inf
         allowed = torch.where(is_out, 0, f)
-        others = (allowed.sum(1) - own) / ((~is_out).sum(1) - 1).clamp(min=1)
+        count = (~is_out).sum(1) - 1
+        # Where all other classes are ruled out there is nothing to doubt, at any temperature.
+        others = torch.where(count > 0, (allowed.sum(1) - own) / count.clamp(min=1), own)
         doubt = (own == f.amax(1)).all() / (len(own) + 2)
         own = own + doubt * (others - own)
         low = torch.full((), -_WIDEST, dtype=wide, device=f.device)  # of log b

@@ -197,6 +197,11 @@ class PENEX(Shortcuts):
         >>> loss.linear(torch.zeros(4, 8), 0 * head.weight, target, 0 * head.bias)
         tensor(1.0986, grad_fn=<_WithGradientsBackward>)
         """
+        if not self.is_itself:
+            raise ValueError(
+                f"{type(self).__name__} has a formula of its own, which linear does not know: give "
+                "it the logits, loss(hidden @ weight.T, target)."
+            )
         options = head.Options(
             self.alpha, self.weight, self.ignore_index, self.label_smoothing, self.reduction,
             chunk, self.impl,

@@ -249,7 +249,7 @@ def own_task(options: DataOptions, out: Path) -> "Task":
     return placed(task, options.data, out)
 
 
-def frozen(task: "Task") -> "Task":
+def frozen(task: "Task", device: str) -> "Task":
     """A task of texts with what its encoder, which stays as it is, says of them."""
     from penex.lab.tasks.frozen import frozen as read_once
 
@@ -263,7 +263,7 @@ def frozen(task: "Task") -> "Task":
                 )
             tick(done, total)
 
-        return read_once(task, told)
+        return read_once(task, told, device)
 
 
 def _own(options: DataOptions) -> "tuple[Task, Collection]":

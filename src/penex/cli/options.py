@@ -156,8 +156,14 @@ class DataOptions:
     noise_kind: Annotated[Kind | None, hinted(choice(Kind), "(default: flip)")] = None
     class_weights: Annotated[Literal["balanced"] | None, hinted("balanced")] = None
 
-    def task(self, name: str | None, out: Path) -> "Task":
-        """The task that is meant: a named one, or one made of the user's data, with its folder."""
+    def task(self, name: str | None, out: Path, device: str) -> "Task":
+        """The task that is meant: a named one, or one made of the user's data, with its folder.
+
+        Args:
+            name: of the task, if it has one.
+            out: the folder of all tasks.
+            device: where an encoder that stays as it is reads texts.
+        """
         from penex.cli import collecting
         from penex.lab import models, tasks
 
@@ -168,7 +174,7 @@ class DataOptions:
         else:
             task = self._named(tasks.find(name or "digits"))
         if self.frozen:
-            task = collecting.frozen(task)
+            task = collecting.frozen(task, device)
         if self.model is None:
             return task
         if task.encoder is not None and not task.frozen:

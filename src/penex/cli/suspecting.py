@@ -79,7 +79,7 @@ def suspects(
     if top < 1:
         raise LabError(f"--top must be at least 1; got {top}.")
     name, own = _meant(task, own)
-    chosen = own.task(name, kept.out)
+    chosen = own.task(name, kept.out, how.device)
     found = _held_out(chosen, how, own, recipe, kept)
     if found is None:
         return
@@ -111,7 +111,7 @@ def suggest(
         kept: what is written where.
     """
     name, own = _meant(task, own)
-    chosen = own.task(name, kept.out)
+    chosen = own.task(name, kept.out, how.device)
     found = _held_out(chosen, how, own, recipe, kept)
     if found is not None:
         from penex.cli import suggestion

@@ -93,7 +93,7 @@ def compare(
     losses = separated(losses)
     out = kept.out
     shared = _shared(storage, tuned, forget, engine)
-    chosen = own.task(task, out)
+    chosen = own.task(task, out, device if engine == "local" else "auto")
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
     if tuned:
@@ -153,7 +153,7 @@ def train(
 
     spec = runs.LossSpec.parse(loss)
     out = kept.out
-    chosen = own.task(task, out)
+    chosen = own.task(task, out, device)
     run = runs.plan(chosen, spec, seed, train_size, recipe.given(), own.treatment(chosen))
     watch = progress.watcher(1)
     with kept.session(watch, device, [run]) as session:

@@ -114,7 +114,7 @@ def tune(
         engine,
     )
     losses = studies.losses_of(separated(loss), all)
-    chosen = own.task(task, out)
+    chosen = own.task(task, out, device if engine == "local" else "auto")
     treatment = own.treatment(chosen)
     what = Tuning(
         chosen,

@@ -117,7 +117,7 @@ def read(
     return Batch(
         hidden=_zeroed(hidden.detach(), mass, fused),
         weight=weight.detach(),
-        bias=None if bias is None else bias.detach().to(wide),
+        bias=None if bias is None else bias.detach().resolve_neg().to(wide).contiguous(),
         label=index,
         own=own,
         mass=mass,

@@ -87,13 +87,15 @@ def powers(
     # Of each tile, then added up: the order is fixed, whichever tile is done first.
     sums = torch.empty(across, rows, dtype=torch.float32, device=hidden.device)
     programs = min(_processors(hidden.device), down * across)
-    powers_of_product[(programs,)](
-        TensorDescriptor(hidden, [rows, width], [width, 1], [_ROWS, _DEPTH]),
-        TensorDescriptor(weight, [columns, width], [weight.stride(0), 1], [_COLUMNS, _DEPTH]),
-        TensorDescriptor(out, [rows, columns], [out.stride(0), 1], [_ROWS, _COLUMNS]),
-        mass, sums, rows, columns, float(limit), width, _ROWS, _COLUMNS, _DEPTH, _GROUP, programs,
-        num_warps=_WARPS, num_stages=_STAGES,
-    )  # fmt: skip
+    here = torch.cuda.device_of(hidden)  # type: ignore[no-untyped-call]
+    with here:  # Triton launches on the one that is current
+        powers_of_product[(programs,)](
+            TensorDescriptor(hidden, [rows, width], [width, 1], [_ROWS, _DEPTH]),
+            TensorDescriptor(weight, [columns, width], [weight.stride(0), 1], [_COLUMNS, _DEPTH]),
+            TensorDescriptor(out, [rows, columns], [out.stride(0), 1], [_ROWS, _COLUMNS]),
+            mass, sums, rows, columns, float(limit), width, _ROWS, _COLUMNS, _DEPTH, _GROUP,
+            programs, num_warps=_WARPS, num_stages=_STAGES,
+        )  # fmt: skip
     se += sums.sum(0)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penex.lab.ground import files
-from penex.lab.models.exported import CARD
 from penex.lab.records import KEPT, LISTING, home_of
 from penex.lab.records.best import best_of, network_of
 from penex.lab.records.views import View
@@ -48,8 +47,8 @@ class Before(NamedTuple):
 
 
 def best(runs: Iterable[Finished], view: View) -> Finished | None:
-    """The run with the lowest validation cross-entropy, of those with their model."""
-    known = {run.record.folder: run for run in runs if run.record.has(CARD)}
+    """The run with the lowest validation cross-entropy, of those with the model that is judged."""
+    known = {run.record.folder: run for run in runs if network_of(run.record, view) is not None}
     found = best_of(((run.record, run.done) for run in known.values()), view)
     return None if found is None else known[found.folder]
 
@@ -64,13 +63,15 @@ def at_work(run: Finished, home: Path, view: View, *, shown: bool = True) -> AtW
     """The commands that use a run's model, as it is judged: of its best epoch, say.
 
     Args:
-        run: with its model.
+        run: with the model that is judged.
         home: the folder of its task.
         view: how the run is judged.
         shown: True for a page, which names no folder outside of this one: a run elsewhere is named
             as seen from its task's folder.
     """
-    place, temperature = network_of(run.record, view)
+    network = network_of(run.record, view)
+    assert network is not None
+    place, temperature = network
     folder = _within(place, home) if shown else str(place)
     own = " --own-code" if ":" in str(run.config.get("model")) else ""
     own += "" if temperature is None else f" --temperature {temperature:.5g}"

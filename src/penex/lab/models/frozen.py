@@ -7,6 +7,7 @@ So a run keeps the small network alone; the encoder is found again by its name a
 """
 
 import hashlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,13 +26,16 @@ _AT_ONCE = 64  # texts
 _POOLED = "mean of the last states"  # what features are; others would be other entries of the cache
 
 
-def features(encoder: Encoder, ids: Tensor, progress: Callable[[int, int], None]) -> Tensor:
-    """The features of texts, (N, width) float32: from the cache, or computed on the best device.
+def features(
+    encoder: Encoder, ids: Tensor, progress: Callable[[int, int], None], device: str = "auto"
+) -> Tensor:
+    """The features of texts, (N, width) float32: from the cache, or computed.
 
     Args:
         encoder: what reads them.
         ids: their tokens, (N, length) int32.
         progress: (done, total) while they are computed.
+        device: on which.
     """
     # In an order of their own: the same texts from another file, or split otherwise, are known.
     rows, places = np.unique(ids.numpy(), axis=0, return_inverse=True)
@@ -42,17 +46,26 @@ def features(encoder: Encoder, ids: Tensor, progress: Callable[[int, int], None]
         known[0].touch()
         found = np.load(known[0].path / _FILE, allow_pickle=False)
     else:
-        found = _read(encoder.reader(), torch.from_numpy(rows), progress).numpy()
-        with cache.making() as made:
-            np.save(made / _FILE, found)
-            facts = {"kind": f"{len(rows)} texts, read by {encoder.name}", "sources": {}}
-            cache.keep(made, name, facts)
+        found = _read(encoder.reader(), torch.from_numpy(rows), progress, device).numpy()
+        try:
+            with cache.making() as made:
+                np.save(made / _FILE, found)
+                facts = {"kind": f"{len(rows)} texts, read by {encoder.name}", "sources": {}}
+                cache.keep(made, name, facts)
+        except OSError as error:  # they were read all the same
+            print(
+                f"What {encoder.name} says of the texts is not kept, so that the next command "
+                f"reads them again: {error}",
+                file=sys.stderr,
+            )
     return torch.from_numpy(found[places.reshape(-1)])
 
 
-def _read(reader: TextReader, ids: Tensor, progress: Callable[[int, int], None]) -> Tensor:
+def _read(
+    reader: TextReader, ids: Tensor, progress: Callable[[int, int], None], where: str
+) -> Tensor:
     """The longest first, so that the time that is left is not told too short."""
-    device = environment.device_of("auto")
+    device = environment.device_of(where)
     reader = reader.to(device)
     order = reader.lengths(ids).argsort(stable=True, descending=True)
     parts: list[Tensor] = []

@@ -40,25 +40,33 @@ def best_run(folder: Path) -> Choice:
     """
     places, view = _places(folder)
     records = [Record(place) for place in places]
-    usable = [(one, one.done()) for one in records if one.is_done and one.has(CARD)]
-    record = best_of(usable, view)
-    if record is None:
+    usable = [one for one in records if one.is_done and network_of(one, view) is not None]
+    record = best_of(((one, one.done()) for one in usable), view)
+    judged = None if record is None else network_of(record, view)
+    if record is None or judged is None:
         raise LabError(
             f"{folder} holds no completed run with its model: give the folder of a run, "
             "runs/TASK/LOSS/HASH/seed-N, of a loss or of a task."
         )
-    judged = network_of(record, view)
     return Choice(judged[0], len(usable), ":" in str(record.config().get("model")), judged[1], view)
 
 
-def network_of(record: Record, view: View) -> tuple[Path, float | None]:
-    """Where the network lies that a view judges, and the fitted temperature if it has one."""
-    done = record.done()
-    if view.select == "best" and record.has(f"{BEST}/{CARD}"):
-        folder, done = record.folder / BEST, done[BEST]
-    else:  # the best epoch was the last
-        folder = record.folder
-    return folder, done[CALIBRATED]["temperature"] if view.calibrate else None
+def network_of(record: Record, view: View) -> tuple[Path, float | None] | None:
+    """Where the network lies that a view judges, and the fitted temperature if it has one.
+
+    None if it is gone, or was never there.
+    """
+    if not record.has(CARD):
+        return None  # as in results/: no other file is asked for
+    done, card = record.done(), CARD
+    if view.select == "best":
+        own = f"{BEST}/{CARD}"
+        if record.has(own) or own in done.get("sha256", {}):  # else the best epoch was the last
+            done, card = done[BEST], own
+    if not record.has(card):
+        return None
+    temperature = done[CALIBRATED]["temperature"] if view.calibrate else None
+    return (record.folder / card).parent, temperature
 
 
 def best_of(runs: Iterable[tuple[Record, Json]], view: View) -> Record | None:

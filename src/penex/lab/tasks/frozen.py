@@ -13,12 +13,13 @@ from penex.lab.tasks import Task
 from penex.lab.tasks.own import RECIPE
 
 
-def frozen(task: Task, progress: Progress = quiet) -> Task:
+def frozen(task: Task, progress: Progress = quiet, device: str = "auto") -> Task:
     """A task of texts with a small network on its encoder's features, which are made now.
 
     Args:
         task: whose inputs are texts.
         progress: (done, total) while texts are read.
+        device: on which they are read.
     """
     encoder = task.encoder
     if encoder is None:
@@ -29,7 +30,7 @@ def frozen(task: Task, progress: Progress = quiet) -> Task:
     parts = collection.parts
     ids = torch.cat([part.inputs for part in parts.values()])
     sizes = [len(part.inputs) for part in parts.values()]
-    found = torch.split(models.features(encoder, ids, progress), sizes)
+    found = torch.split(models.features(encoder, ids, progress, device), sizes)
     made = {
         name: part._replace(inputs=rows)
         for (name, part), rows in zip(parts.items(), found, strict=True)

@@ -97,7 +97,10 @@ def points(results: Results) -> list[Point]:
 
 def _judged(high: Row, low: Row) -> tuple[Verdict, str]:
     if high.diverged:
-        return "holds", f"At {_HIGH:g} {len(high.diverged)} of {len(high.done)} runs diverged."
+        said = f"At {_HIGH:g} {len(high.diverged)} of {len(high.done)} runs diverged"
+        if low.diverged:
+            return "unclear", f"{said}, at {_LOW:g} {len(low.diverged)} of {len(low.done)}."
+        return "holds", f"{said}."
     values = [row.values("accuracy") for row in (low, high)]
     if not all(values):
         return "unclear", "Too few runs ended."

@@ -9,8 +9,8 @@ import penex
 from penex.lab.ground import files
 from penex.lab.ground.errors import RecordError
 from penex.lab.ground.sentences import count
-from penex.lab.models.exported import CARD
 from penex.lab.records import OBJECTIVE
+from penex.lab.records.best import network_of
 from penex.lab.records.views import View
 from penex.metrics import METRICS, Metric
 from penex.report import home
@@ -104,17 +104,21 @@ def _picture(studies: list[Study]) -> list[dict[str, str]]:
 def _at_work(task: str, studies: list[Study]) -> Iterator[dict[str, str]]:
     """How to use the model of each study's best trial, where it is there."""
     for study in studies:
-        if study.best is None or not study.best.record.has(CARD):
+        if study.best is None:
             continue
+        view = View(**study.identity.get("judged", {}))
         try:
             run = read(study.best.record)
+            network = network_of(run.record, view)
         except RecordError:
+            continue
+        if network is None:
             continue
         where = run.record.folder.parents[2]
         words = f"The best trial of {study.title}, {_values(study.best)}."
         if not home.is_named(run.record.folder):
             words += f" In the folder of the records, {task}:"
-        yield {"words": words, "link": "", **home.at_work(run, where, View())._asdict()}
+        yield {"words": words, "link": "", **home.at_work(run, where, view)._asdict()}
 
 
 def _sensitivity(studies: list[Study]) -> Iterator[dict[str, str]]:
