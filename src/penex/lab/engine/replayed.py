@@ -69,6 +69,25 @@ class Replayed:
             step(self._learner, self._data, batch, rate, row)
 
     def _record(self, key: tuple[int, int | None], batch: Tensor, rate: Tensor) -> None:
+        learner = self._learner
+        recorded, failed = self._attempt(batch, rate)
+        if recorded is not None:
+            self._recorded[key] = recorded
+            return
+        if learner.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._recorded.clear()
+        if learner.joins:
+            learner.joins = False
+            # What failed may still hold memory of the pool, which then takes no new recordings.
+            self._pool = torch.cuda.graph_pool_handle()
+            self._record(key, batch, rate)
+            return
+        print(f"Steps are not recorded: {failed}", file=sys.stderr)
+        self._records = False
+
+    def _attempt(self, batch: Tensor, rate: Tensor) -> tuple[Recording | None, str]:
+        """A recording that does what a plain step does, or none and why; no memory is kept then."""
         learner, data = self._learner, self._data
         row = torch.zeros(len(HISTORY), dtype=learner.wide, device=learner.device)
 
@@ -82,20 +101,9 @@ class Replayed:
                     recorded = Recording(plain, (batch.clone(), rate.clone(), row), self._pool)
                 if not _alike(self._seen(plain, batch, rate), self._seen(recorded, batch, rate)):
                     raise RuntimeError("a recorded step came to other numbers than a plain one")
-            self._recorded[key] = recorded
-            return
+            return recorded, ""
         except Exception as error:  # a capture fails in all kinds of ways, and for want of memory
-            failed = in_a_line(error)
-        # Not in the handler: an error holds on to what was computed, and so to that memory.
-        if learner.device.type == "cuda":
-            torch.cuda.synchronize()
-        self._recorded.clear()
-        if learner.joins:
-            learner.joins = False
-            self._record(key, batch, rate)
-            return
-        print(f"Steps are not recorded: {failed}", file=sys.stderr)
-        self._records = False
+            return None, in_a_line(error)
 
     def _seen(self, step: Callable[..., None], batch: Tensor, rate: Tensor) -> tuple[Tensor, ...]:
         """What a step comes to from here: its numbers, its gradient, the parameters' way."""
