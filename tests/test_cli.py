@@ -73,7 +73,7 @@ def test_a_second_call_trains_nothing(
     run("compare", *SMALL, "--out", copied)
     shown = capsys.readouterr()
     assert "4 of 4 runs were there already" in shown.err
-    assert "Nothing has learned yet" in shown.out
+    assert "Nothing is better than guessing yet" in shown.out
     last = shown.out.splitlines()[-1]  # how the best run is used
     words = shlex.split(last[last.index("penex predict") :])
     assert words[-1] == "FILES"

@@ -29,7 +29,8 @@ from penex.lab.training.compare import Comparison, compare
 from penex.lab.tuning import study
 from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import open_storage
-from penex.report import results, tables, ways
+from penex.report import page, results, tables, ways
+from penex.report.page import blocks
 
 DIGITS = replace(tasks.find("digits"), model="mlp", build=models.find("mlp"))
 # With half of the labels wrong the validation cross-entropy rises again after some epochs.
@@ -174,7 +175,11 @@ def test_a_contender_has_a_recipe_of_its_own_and_keeps_the_name_of_its_run() -> 
     assert registry.title_of(own.label) == "PENEX (alpha=0.2, lr=0.001)"
 
 
-@pytest.mark.parametrize("text", ["ce@", "ce@lr", "ce@speed=3", "ce@lr=1,lr=2", "ce@lr=fast"])
+@pytest.mark.parametrize(
+    "text",
+    ["ce@", "ce@lr", "ce@speed=3", "ce@lr=1,lr=2", "ce@lr=fast", "ce@epochs=1.5", "ce@autocast=1",
+     "ce@batch_size=8.0", "ce@lr=1e-3@epochs=5", "ce@clip=True"],
+)  # fmt: skip
 def test_a_contender_that_says_nothing_is_one_sentence(text: str) -> None:
     with pytest.raises(LabError):
         planned(text)
@@ -185,6 +190,10 @@ def test_the_same_loss_at_two_rates_is_two_rows_and_twice_the_same_is_none(tmp_p
     compare(what, Place(tmp_path))
     found = results.load(tmp_path / "digits")
     assert [row.title for row in found.rows] == ["CE (lr=0.001)", "CE (lr=0.01)"]
+    assert blocks.own_recipes(found) == ["lr"]
+    text = page.build(found)
+    assert "learning rate 0.001" not in text
+    assert "1 epoch, adam" in text
     with pytest.raises(LabError, match="twice"):
         _ = replace(what, losses=("ce@lr=0.01", "ce@lr=0.01")).runs
 

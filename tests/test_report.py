@@ -75,7 +75,8 @@ def test_no_lead_in_words_or_picture(first: list[float], second: list[float]) ->
     rows = [row("ce", first), row("penex", second)]
     if max(second) < 0.3:
         for one in (done for each in rows for done in each.done.values()):
-            one["validation"] = {**one["validation"], "cross_entropy": 2.3}
+            for part in ("validation", "test"):
+                one[part] = {**one[part], "cross_entropy": 2.3}
     found = made(*rows)
     assert not any(judged(found).values())
     assert drawn(found) == []
@@ -247,7 +248,8 @@ def test_two_seeds_have_no_winner() -> None:
 def untrained(accuracies: list[float], entropy: float, name: str) -> Row:
     made_of = row(name, accuracies)
     for done in made_of.done.values():
-        done["validation"] = {**done["validation"], "cross_entropy": entropy}
+        for part in ("validation", "test"):
+            done[part] = {**done[part], "cross_entropy": entropy}
     return made_of
 
 
@@ -259,7 +261,15 @@ def test_nobody_wins_before_anything_was_learned(entropy: float, wins: bool) -> 
     found = judged(made(ce, penex))
     assert found == dict.fromkeys(found, wins)
     said = words.sentences(made(ce, penex))
-    assert ("Nothing has learned yet: train longer." in said) is not wins
+    assert any("Nothing is better than guessing" in one for one in said) is not wins
+
+
+def test_wrong_validation_labels_are_not_a_lack_of_learning() -> None:
+    rows = [row("ce", [0.71, 0.70, 0.72]), row("penex", [0.79, 0.78, 0.81])]
+    for one in rows:
+        for done in one.done.values():
+            done["validation"] = {**done["validation"], "accuracy": 0.2, "cross_entropy": 2.4}
+    assert ("penex", "accuracy") in tables.winners(rows)
 
 
 def test_bad_probabilities_are_not_a_lack_of_learning() -> None:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def separated(losses: tuple[str, ...]) -> tuple[str, ...]:
     """The losses of --losses or --loss; a LabError if commas stand between them.
 
-    >>> separated(("ce", "penex:alpha=0.1,order=listing"))
-    ('ce', 'penex:alpha=0.1,order=listing')
+    >>> separated(("ce@lr=0.1,epochs=3", "penex:alpha=0.1,order=listing"))
+    ('ce@lr=0.1,epochs=3', 'penex:alpha=0.1,order=listing')
     """
     for text in losses:
-        if "," in text.partition(":")[0]:
+        if "," in text.partition(":")[0].partition("@")[0]:
             words = " ".join(filter(None, text.split(",")))
             raise LabError(f"Losses are separated by spaces, as in {words}; got {text!r}.")
     return losses

@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping
 
 from penex import registry
-from penex.lab.ground.sentences import count
+from penex.lab.ground.sentences import count, listed
 from penex.metrics import METRICS, Metric
 from penex.report.drawing import Dot, Line, Mark, Panel, Point, limits, toned
 from penex.report.results import Results, Row
 from penex.report.statistics import FEWEST, Verdict, mean_and_spread, verdict
-from penex.report.words import listed
 
 METRICS_FIRST = ("accuracy", "cross_entropy")  # what a winner is asked for
 
@@ -98,7 +97,7 @@ def reading(results: Results) -> str:
     found = [verdict(rows, METRICS[name]) for name in METRICS_FIRST]
     known = [one for one in found if one is not None and one.leads]
     if known and not any(one.learned for one in known):
-        said += " Nothing has learned yet, so nobody is ahead."
+        said += " Nothing is better than guessing yet, so nobody is ahead."
     elif any(map(_halves, known)):
         said += (
             " A bar is the 95 % interval of a loss's distance to the best mean (the dotted line), "

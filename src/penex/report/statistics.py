@@ -223,15 +223,20 @@ class Verdict(NamedTuple):
 
 
 def has_learned(row: Row) -> bool:
-    """Whether a loss does better on its validation sets than guessing: always so, if unknown.
+    """Whether a loss does better than guessing: always so, if unknown.
 
-    By its cross-entropy; but a loss that is right three times as often as guessing (or whose error
-    is less than half of guessing's, where there are few classes) has learned, even if its
-    probabilities are bad: label smoothing with a large epsilon is an example, or one that grows
-    too sure.
+    On its validation sets or on its test sets: where labels are wrong in one of them, a loss that
+    has learned much looks as if it had not. By its cross-entropy; but a loss that is right three
+    times as often as guessing (or whose error is less than half of guessing's, where there are few
+    classes) has learned, even if its probabilities are bad: label smoothing with a large epsilon is
+    an example, or one that grows too sure.
     """
+    return any(_is_better_than_guessing(row, part) for part in ("validation", "test"))
+
+
+def _is_better_than_guessing(row: Row, part: str) -> bool:
     entropy, accuracy = (
-        mean_and_spread(row.values(name, "validation").values())[0]
+        mean_and_spread(row.values(name, part).values())[0]
         for name in ("cross_entropy", "accuracy")
     )
     if math.isnan(entropy) or row.classes is None or row.classes < 2:

@@ -3,7 +3,7 @@
 import math
 
 from penex import registry
-from penex.lab.ground.sentences import count, visible
+from penex.lab.ground.sentences import count, listed, visible
 from penex.lab.records import Json
 from penex.metrics import METRICS, Metric
 from penex.report.plain import placeless
@@ -146,7 +146,7 @@ def judged(found: Verdict, where: str = "") -> str:
     beaten = [one.rival.title for one in found.beaten]
     others = [one.rival.title for one in found.leads if not one.clear]
     if not found.learned:
-        nothing = "nothing has learned yet: train longer."
+        nothing = "nothing is better than guessing yet: train longer, or look at the labels."
         return _start(where, nothing) if where else nothing.capitalize()
     if found.clear:
         every = f", and clear of {listed(beaten[1:])}" if len(beaten) > 1 else ""
@@ -178,16 +178,6 @@ def _of_this_test_set(found: Verdict) -> str:
     """A sentence on leads that the seeds make clear and the size of the test set does not."""
     open_ = [lead.rival.title for lead in found.beaten if lead.overall.low <= 0]
     return f" Another test set may reverse its lead over {listed(open_)}." if open_ else ""
-
-
-def listed(names: list[str]) -> str:
-    """Names in a row.
-
-    >>> listed(["CE"]), listed(["CE", "EX", "PENEX"])
-    ('CE', 'CE, EX and PENEX')
-    """
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _against_ce(rows: list[Row], where: str) -> list[str]:

@@ -15,6 +15,7 @@ DType = Literal["float32", "float64"]
 AUGMENTATIONS = ("flip", "crop")
 
 _MOST = 1_000_000
+_KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a word"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(Recipe).items():
-            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
-                raise unknown(name, str(getattr(self, name)), get_args(hint))
+            value = getattr(self, name)
+            if get_origin(hint) is Literal:
+                if value not in get_args(hint):
+                    raise unknown(name, str(value), get_args(hint))
+            elif not _is_of(value, kinds := get_args(hint) or (hint,)):
+                raise LabError(f"{name} must be {_KINDS[kinds[0]]}; got {value!r}.")
         ways = self.augment.split(",") if self.augment else []
         for way in ways:
             if way not in AUGMENTATIONS or ways.count(way) > 1:
@@ -90,3 +95,13 @@ class Recipe:
             raise LabError(
                 f"A batch of {self.batch_size} cannot be cut into {self.accumulate} micro-batches."
             )
+
+
+def _is_of(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of one of some kinds; a whole number is a number too, True is none.
+
+    >>> _is_of(3, (float,)), _is_of(True, (int,)), _is_of(1.5, (int,)), _is_of(None, (float,))
+    (True, False, False, False)
+    """
+    kind = type(value)
+    return kind in kinds or (kind is int and float in kinds)

@@ -11,7 +11,7 @@ import numpy as np
 
 import penex
 from penex.lab.ground import files
-from penex.lab.ground.sentences import count
+from penex.lab.ground.sentences import count, listed
 from penex.metrics import METRICS, Metric
 from penex.report import leads, series, standing, tables, ways
 from penex.report.drawing import Line, Panel, with_few_seeds
@@ -167,12 +167,18 @@ def _asked(results: Results) -> str:
     text = f"{losses} {noun} trained on {results.task} with {sizes} and {seeds}."
     if config:
         recipe, treated = config["recipe"], treatment(config)
+        own = blocks.own_recipes(results)
+        same = {
+            "epochs": count(recipe["epochs"], "epoch"),
+            "optimizer": recipe["optimizer"],
+            "lr": f"learning rate {recipe['lr']:g}",
+            "batch_size": f"batches of {recipe['batch_size']}",
+        }
         text += f" {treated}" if treated else ""
-        text += (
-            f" Everything else was the same: {count(recipe['epochs'], 'epoch')}, "
-            f"{recipe['optimizer']}, "
-            f"learning rate {recipe['lr']:g}, batches of {recipe['batch_size']}."
-        )
+        if own:
+            text += f" Losses differ in {listed([name.replace('_', ' ') for name in own])}, too."
+        if known := [words for name, words in same.items() if name not in own]:
+            text += f" Everything else was the same: {', '.join(known)}."
     return text
 
 

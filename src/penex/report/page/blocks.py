@@ -153,8 +153,18 @@ def png(image: np.ndarray[Any, Any]) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
+def own_recipes(results: Results) -> list[str]:
+    """The fields of the recipe in which the runs of a comparison differ."""
+    recipes = [run.config["recipe"] for run in results.records()]
+    names = dict.fromkeys(name for recipe in recipes for name in recipe)
+    return [name for name in names if len({repr(recipe.get(name)) for recipe in recipes}) > 1]
+
+
 def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
-    """Recipe, machine and data of a comparison, as they stand in its first record."""
+    """Recipe, machine and data of a comparison, as they stand in its first record.
+
+    Of the recipe, what all runs have; the rest is said to be the losses' own.
+    """
     run = next(results.records(), None)
     if run is None:
         return
@@ -168,6 +178,7 @@ def setup(results: Results, several: bool) -> Iterator[dict[str, Any]]:
         which += count(config["train_size"], "example")
         data[which] = data.pop("labels_changed")
     recipe = {k: v for k, v in config["recipe"].items() if v not in (None, 0, 0.0, False)}
+    recipe |= dict.fromkeys(own_recipes(results), "each loss its own")
     treatment = {k: config.get(k) for k in ("label_noise", "class_weights") if config.get(k)}
     for title, facts in (
         ("Recipe", {"network": config["model"], **recipe, **treatment}),
