@@ -89,7 +89,10 @@ def test_a_linked_file_comes_along(small: Path) -> None:
 
 
 def test_the_numbers_of_a_loss_are_those_of_the_fair_table(tmp_path: Path) -> None:
-    text = build.filled("<!-- numbers: GCE -->", "docs/losses/gce.md", tmp_path)
+    shown = "<!-- numbers: GCE -->\nThe rows are elsewhere.\n\nMore."
+    text = build.filled(shown, "docs/losses/gce.md", tmp_path)
+    assert "elsewhere" not in text
+    assert text.endswith("\n\nMore.")
     line = next(x for x in (ROOT / "docs" / "fair.md").read_text().splitlines() if "| GCE |" in x)
     cells = [cell.strip().replace(" ± ", "\u00a0±\u00a0") for cell in line.strip("|").split("|")]
     assert (

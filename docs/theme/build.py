@@ -8,6 +8,7 @@
   separated by semicolons), beside cross-entropy's; `<!-- paper numbers: focal loss -->` those of
   docs/reproduction.md.
 - `<!-- commands -->` becomes what the commands say of themselves (`penex COMMAND --help`).
+- The line below one of these is for those who read the file itself, and goes.
 - A link to a file of the repository that is no page leads to a copy of that file in the site.
 """
 
@@ -44,10 +45,10 @@ FAIR = (
 PAPER = ("ACC", "-CE", "-BRIER", "-ECE")
 
 _FENCE = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
-_SECTION = re.compile(r"^<!-- section: ([^\s#]+)(?:#(\S+))? -->$", flags=re.MULTILINE)
-_NUMBERS = re.compile(r"^<!-- (paper )?numbers: (.+) -->$", flags=re.MULTILINE)
+_SECTION = re.compile(r"^<!-- section: ([^\s#]+)(?:#(\S+))? -->(?:\n.+)?$", flags=re.MULTILINE)
+_NUMBERS = re.compile(r"^<!-- (paper )?numbers: (.+?) -->(?:\n.+)?$", flags=re.MULTILINE)
 _SPREAD = re.compile(r"(\d) ([±/]) (\d)")
-_COMMANDS = "<!-- commands -->"
+_COMMANDS = re.compile(r"^<!-- commands -->(?:\n.+)?$", flags=re.MULTILINE)
 _LINK = re.compile(r'(\]\(|(?:src|href)=")(?![a-z]+:|#)([^)"\s#]+)')
 
 
@@ -95,7 +96,7 @@ def filled(text: str, page: str, home: Path) -> str:
     text = _with_links(text, page, page, home)
     text = _SECTION.sub(lambda found: _section(found[1], found[2], page, home), text)
     text = _NUMBERS.sub(lambda found: _numbers(found[2].split("; "), bool(found[1])), text)
-    text = text.replace(_COMMANDS, _commands()) if _COMMANDS in text else text
+    text = _COMMANDS.sub(lambda found: _commands(), text)
     # A number and its spread stay on one line, in narrow tables too.
     return _outside_fences(text, lambda part: _SPREAD.sub("\\1\u00a0\\2\u00a0\\3", part))
 
