@@ -305,7 +305,9 @@ def plot(record: Record, path: Path, against: str = AGAINST) -> None:
             axis.set_yticks(range(len(shown)), [_title(loss) for loss in shown])
             axis.minorticks_off()
         number = len({row["table"] for row in record["rows"]})
-        figure.suptitle(f"{number} tables, as it comes, 95 % intervals: ○ last epoch, ● best epoch")
+        figure.suptitle(
+            f"{number} data sets, as it comes, 95 % intervals: ○ last epoch, ● best epoch"
+        )
         figure.savefig(path, dpi=140)
 
 

@@ -1,5 +1,6 @@
 """The tables of the documents say what the records in results/ say (`make test-all`)."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from penex.paper import claims, plan
 from penex.paper.fair import names
 from penex.paper.printed import PRINTED
 from penex.report import results
-from penex.report.statistics import Interval, paired_difference
+from penex.report.statistics import Interval, holm, paired_difference
 
 pytestmark = pytest.mark.records
 
@@ -266,6 +267,45 @@ def test_many_tables() -> None:
             assert (lead.p <= 0.05) == (rival != "gce"), (metric, rival)
 
 
+def test_many_texts() -> None:
+    """docs/text.md: its tables, and what it says is beyond luck and what is not."""
+    record = json.loads((RESULTS / "many-texts.json").read_text())
+    text = (ROOT / "docs" / "text.md").read_text()
+    for rate, best in ((0.0, "best_"), (0.4, "best_"), (0.0, ""), (0.4, "")):
+        assert many_tables.table(record, rate, "as it comes", best) in text, (rate, best)
+    for metric, sign in (("accuracy", 1), ("cross_entropy", -1)):
+        for rate in (0.0, 0.4):
+            early = many_tables.means(record, rate, "as it comes", f"best_{metric}")
+            for rival in ("ce", "label_smoothing"):
+                leads = many_tables.leads(early, rival).values()
+                assert not [one for one in leads if one.p <= 0.05 and sign * one.mean > 0]
+        late = many_tables.means(record, 0.4, "as it comes", metric)
+        low = "penex_negative:rho=1e-6"
+        assert many_tables.leads(late, "label_smoothing")[low].p <= 0.05
+        leads = many_tables.leads(late, low)
+        assert all(sign * lead.mean < 0 < 0.05 < lead.p for lead in leads.values())
+        right = many_tables.means(record, 0.0, "as it comes", "accuracy")
+        for loss in ("ce", "gce", "penex"):
+            assert all(right[loss][k] > right["label_smoothing"][k] for k in range(13))
+        tuned = many_tables.means(record, 0.4, "tuned", "best_accuracy")
+        plain = many_tables.means(record, 0.4, "as it comes", "best_accuracy")
+        assert all(fmean(tuned[k].values()) < fmean(plain[k].values()) for k in plain)
+
+
+def test_a_low_rho_on_bbc_news() -> None:
+    """docs/text.md: with a fifth and two fifths wrong, clear of all others after the last epoch."""
+    record = json.loads((RESULTS / "noise-bbc_news.json").read_text())
+    low, *rivals = "penex_negative:rho=1e-06", *noise.LOSSES, "penex:rho=1e-06"
+    for rate, metric in itertools.product((0.2, 0.4), ("accuracy", "cross_entropy")):
+        pairs = [
+            [dict(enumerate(noise.numbers(record, loss, rate, metric))) for loss in (low, rival)]
+            for rival in rivals
+        ]
+        leads = [paired_difference(*pair) for pair in pairs]
+        assert all((lead.mean > 0) is (metric == "accuracy") for lead in leads)
+        assert max(holm([lead.p for lead in leads])) <= 0.05
+
+
 def test_the_fair_table_was_written_after_the_last_change_of_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,9 +459,10 @@ def test_what_a_loss_without_logits_costs() -> None:
 
 def test_losses_against_the_share_of_wrong_labels(tmp_path: Path) -> None:
     """docs/noisy-labels.md and docs/tables.md: the tables that the benchmark prints."""
-    for name in ("digits", "wine", "breast_cancer"):
+    pages = {"digits": "noisy-labels.md", "bbc_news": "text.md"}
+    for name in ("digits", "wine", "breast_cancer", "bbc_news"):
         record = json.loads((RESULTS / f"noise-{name}.json").read_text())
-        page = "noisy-labels.md" if name == "digits" else "tables.md"
+        page = pages.get(name, "tables.md")
         text = (ROOT / "docs" / page).read_text()
         for when in ("", "best_"):
             assert noise.table(record, when) in text, (name, when)
