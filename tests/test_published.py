@@ -41,6 +41,7 @@ WHEN: dict[str, tuple[str, View | float | int]] = {
     "40 % wrong, by people: CIFAR-10N": ("fair/cifar10n_worse", View("best", True)),
     "43 small tables": ("many-tables", 0.0),
     "43 small tables, a fifth or more wrong": ("many-tables", 0.4),
+    "13 sets of texts, a fifth or more wrong": ("many-texts", 0.4),
 }
 
 
@@ -95,9 +96,8 @@ def test_which_loss_when() -> None:
     said = table("README.md", "accuracy / cross-entropy")
     assert list(said) == list(WHEN)
     for title, (place, view) in WHEN.items():
-        if place == "many-tables":
-            assert isinstance(view, float)
-            assert said[title][:6] == list(_on_tables(view))
+        if isinstance(view, float):
+            assert said[title][:6] == list(_on_tables(place, view))
             continue
         if isinstance(view, View):
             rows = results.load(RESULTS / place, view=view).rows
@@ -232,9 +232,9 @@ def test_small_and_large_alpha() -> None:
         assert [lead.high < 0 for lead in leads][:2] == [False, False]
 
 
-def _on_tables(rate: float) -> Iterator[str]:
+def _on_tables(name: str, rate: float) -> Iterator[str]:
     """Accuracy and cross-entropy as it comes, after the best epoch, at a fitted temperature."""
-    record = json.loads((RESULTS / "many-tables.json").read_text())
+    record = json.loads((RESULTS / f"{name}.json").read_text())
     seen = [
         many_tables.means(record, rate, "as it comes", f"best_{m}") for m in many_tables.METRICS
     ]
