@@ -13,6 +13,7 @@ from penex.lab.data.tokens import Tokenizer
 from penex.lab.ground.errors import LabError
 
 _INPUTS = ("x", "x_test", "test_images")  # of an .npz file, the first that is there
+_EMPTY = "nothing stands in it"
 _CHUNK = 1024  # rows of an array that are looked at together
 _DARK = 64.0  # a set of photographs has a brighter pixel somewhere
 _OTHER = 4.0  # times the training data's largest number: another scale
@@ -124,7 +125,10 @@ def of(things: Any, card: dict[str, Any], scale: float | None = None) -> Tensor:
             raise LabError("There is nothing to predict.")
         return torch.cat([of(thing, card, scale) for thing in things])
     if isinstance(things, str) and card["preprocessing"]["kind"] == "texts":
-        return _tokenizer(card).ids([things])
+        (text,) = _words(card, [things])
+        if isinstance(text, str):
+            raise LabError(f"The text {things!r} cannot be predicted: {text}.")
+        return text[None]
     if isinstance(things, str | Path):
         return _of_path(Path(things), card)
     pillow = sys.modules.get("PIL.Image")
@@ -232,10 +236,10 @@ def _texts(card: dict[str, Any], path: Path) -> Iterator[Item]:
     """The text of a file, or those in a column of a .csv file."""
     from penex.lab.data import table, texts
 
-    column, tokenizer = card["preprocessing"]["text_column"], _tokenizer(card)
+    column = card["preprocessing"]["text_column"]
     try:
         if path.suffix.lower() != ".csv":
-            yield Item(str(path), None, tokenizer.ids([texts.decoded(path)])[0])
+            yield Item(str(path), None, _words(card, [texts.decoded(path)])[0])
             return
         content = table.read_table(path)
         if column not in content.header:
@@ -248,13 +252,16 @@ def _texts(card: dict[str, Any], path: Path) -> Iterator[Item]:
         place = content.header.index(column)
         for start in range(0, len(content.rows), _CHUNK):
             rows = content.rows[start : start + _CHUNK]
-            found = tokenizer.ids([row[place] for row in rows])
+            found = _words(card, [row[place] for row in rows])
             yield from (Item(str(path), start + k, value) for k, value in enumerate(found))
 
 
-def _tokenizer(card: dict[str, Any]) -> Tokenizer:
+def _words(card: dict[str, Any], given: list[str]) -> list[Tensor | str]:
+    """The tokens of texts; a sentence for an empty one, as no model was trained on such."""
     made = card["preprocessing"]
-    return _kept_tokenizer(made["tokenizer"], made["length"], made["pad"])
+    tokenizer = _kept_tokenizer(made["tokenizer"], made["length"], made["pad"])
+    rows = tokenizer.ids(given)
+    return [row if text.strip() else _EMPTY for row, text in zip(rows, given, strict=True)]
 
 
 _kept_tokenizer = functools.lru_cache(maxsize=2)(Tokenizer)  # it takes a while to be read
