@@ -197,6 +197,13 @@ def items(card: dict[str, Any], paths: Iterable[Path]) -> Iterator[Item]:
         yield from (_arrays if numbers else readers[kind])(card, file)
 
 
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read, its name left out."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return str((isinstance(error, OSError) and error.strerror) or error)
+
+
 def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
     from penex.lab.data import pixels
 
@@ -206,8 +213,8 @@ def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
             raise ValueError("the file is empty")
         made = card["preprocessing"]
         array, grey, _ = pixels.decode(content, made["image_size"], made.get("short_side"))
-    except FileNotFoundError:
-        yield Item(str(path), None, "there is no such file")
+    except FileNotFoundError as error:
+        yield Item(str(path), None, _reason(error))
     except Exception as error:  # Pillow's plugins raise all kinds
         yield Item(str(path), None, pixels.reason(error))
     else:
@@ -227,7 +234,7 @@ def _table(card: dict[str, Any], path: Path) -> Iterator[Item]:
             raise LabError(f"the column {missing[0]!r} is missing")
         values = table.numbers(path, content, columns, words)
     except (LabError, OSError) as error:
-        yield Item(str(path), None, str(error))
+        yield Item(str(path), None, _reason(error))
     else:
         yield from (Item(str(path), k, value) for k, value in enumerate(values))
 
@@ -244,10 +251,8 @@ def _texts(card: dict[str, Any], path: Path) -> Iterator[Item]:
         content = table.read_table(path)
         if column not in content.header:
             raise LabError(f"the column {column!r} is missing")
-    except FileNotFoundError:
-        yield Item(str(path), None, "there is no such file")
     except (LabError, OSError) as error:
-        yield Item(str(path), None, str(error))
+        yield Item(str(path), None, _reason(error))
     else:
         place = content.header.index(column)
         for start in range(0, len(content.rows), _CHUNK):
@@ -284,7 +289,7 @@ def _arrays(card: dict[str, Any], path: Path) -> Iterator[Item]:
             yield from (Item(str(path), start + k, value) for k, value in enumerate(values))
     except (LabError, OSError, ValueError, EOFError) as error:
         where = f"from row {start} on: " if start else ""
-        yield Item(str(path), None, f"{where}{error}")
+        yield Item(str(path), None, f"{where}{_reason(error)}")
 
 
 def _array(path: Path) -> Any:
