@@ -26,6 +26,13 @@ from pictures import write_class
             "There is no parameter to tune 'beta'. The parameters to tune are alpha.",
         ),
         (["tune", "--loss", "penex", "--with", "momentum"], "The parts of the recipe to tune are"),
+        (["compare", "--momentum", "0.9"], "momentum is of sgd alone"),
+        (
+            ["compare", "--losses", "ce", "penex@momentum=0.9"],
+            "penex@momentum=0.9 is trained by adam",
+        ),
+        (["compare", "--lease-seconds", "3"], "it needs --storage postgresql://; got 3."),
+        (["tune", "--loss", "penex", "--lease-seconds", "3"], "--storage postgresql://; got 3."),
         (["compare", "--losses", "focl"], "There is no loss 'focl'. Did you mean 'focal'?"),
         (["compare", "--losses", "penex:alpha"], "write name:argument=value"),
         (["compare", "--losses", "penex:alpha=1,alpha=2"], "each argument once"),

@@ -12,6 +12,7 @@ import pytest
 
 from penex.lab.data import Collection
 from penex.lab.data import table as tables
+from penex.lab.data.observed import observations
 from penex.lab.data.read import checksum, read
 from penex.lab.ground.errors import LabError
 
@@ -164,6 +165,13 @@ def test_labels_are_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
     assert labelled(tmp_path, ["10", "9", "-1"] * 6).classes == ("-1", "9", "10")
     large = str(10**30)
     assert set(labelled(tmp_path, [large, "2"] * 6).classes) == {large, "2"}
+
+
+def test_numbers_of_one_value_are_told_as_nearly_alike(tmp_path: Path) -> None:
+    collection = labelled(tmp_path, ["0", "0.0", "1", "1.0", "1.5"] * 6)
+    said = [note for note in observations(collection) if "nearly alike" in note]
+    assert ["'0' and '0.0'" in said[0], "'1' and '1.0'" in said[1]] == [True, True]
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(
