@@ -8,7 +8,8 @@ that are not the official ones are to be found; --epochs 20 at --lr 1e-3 unless 
 precision of orders of the examples: by chance, by the probability that a model which trained on a
 label gives it (seen), by that of a model which did not (held out: what penex suspects does), by
 the latter less the best other one (margin), and by cleanlab's scores of the same held-out
-probabilities, if cleanlab is installed. Then the estimated share of wrong labels.
+probabilities, if cleanlab is installed. Then the share of wrong labels as confident learning
+estimates it.
 """
 
 import argparse
@@ -122,8 +123,8 @@ def measured(what: Setting, loss: str, seed: int, place: Place) -> dict[str, flo
         "held out": average_precision(found.score, wrong),
         "margin": average_precision(margin(found), wrong),
         "wrong": share,
-        "share": found.wrong_share,
-        "its error": found.wrong_share_error,
+        "share": found.confident_share,
+        "its error": found.confident_share_error,
         "disagreement": found.disagreement,
         **cleanlab(found),
     }

@@ -17,6 +17,22 @@ from pictures import write_class
     ("arguments", "words"),
     [
         (["compare", "digit"], "There is no task 'digit'. Did you mean 'digits'?"),
+        (["compare", "nothere/"], "There is no task and no file or folder 'nothere/'."),
+        (["suspects", "nothere.csv"], "There is no task and no file or folder 'nothere.csv'."),
+        (["compare", "digits", "--data", "t.csv", "--label-column", "y"], "or --data, not both"),
+        (["compare", "cifar10", "--data", "t.csv", "--label-column", "y"], "without the task"),
+        (
+            ["tune", "--loss", "penex", "--range", "beta=0:1"],
+            "There is no parameter to tune 'beta'. The parameters to tune are alpha.",
+        ),
+        (["tune", "--loss", "penex", "--with", "momentum"], "The parts of the recipe to tune are"),
+        (["compare", "--momentum", "0.9"], "momentum is of sgd alone"),
+        (
+            ["compare", "--losses", "ce", "penex@momentum=0.9"],
+            "penex@momentum=0.9 is trained by adam",
+        ),
+        (["compare", "--lease-seconds", "3"], "it needs --storage postgresql://; got 3."),
+        (["tune", "--loss", "penex", "--lease-seconds", "3"], "--storage postgresql://; got 3."),
         (["compare", "--losses", "focl"], "There is no loss 'focl'. Did you mean 'focal'?"),
         (["compare", "--losses", "penex:alpha"], "write name:argument=value"),
         (["compare", "--losses", "penex:alpha=1,alpha=2"], "each argument once"),
@@ -91,6 +107,15 @@ def test_a_wrong_command_option_or_value_is_one_sentence(
     text = sentence(capsys)
     assert said in text
     assert len(text) < 250
+
+
+def test_a_path_in_the_place_of_a_task_is_given_with_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my photos").mkdir()
+    run("compare", "my photos", code=2)
+    assert "--data 'my photos'" in sentence(capsys)
 
 
 @pytest.mark.parametrize("words", [["--calibrate"], ["--calibrate", "True"], ["--calibrate=True"]])

@@ -65,6 +65,19 @@ def test_inputs_without_labels_are_said(tmp_path: Path) -> None:
     assert read(path).notes == ("x_test is left out: x_test and y_test go together.",)
 
 
+def test_parts_of_other_scales_are_refused_or_noted(tmp_path: Path) -> None:
+    """Bytes beside numbers from 0 to 1 are a mistake; where both are floats it is not as sure."""
+    x = np.random.default_rng(0).integers(256, size=(20, 6, 6), dtype=np.uint8)
+    y, small = np.arange(20) % 2, x.astype(np.float32) / 255
+    for train, test in ((small, x), (x, small), (small, x.astype(np.int64))):
+        path = npz(x_train=train, y_train=y, x_test=test, y_test=y)(tmp_path)
+        with pytest.raises(LabError, match="one scale"):
+            read(path)
+    for test, notes in ((small, 0), (small * 3, 0), (255 * small, 1)):
+        path = npz(x_train=small, y_train=y, x_test=test, y_test=y)(tmp_path)
+        assert len(read(path).notes) == notes
+
+
 def test_the_parts_of_arrays_have_one_precision(tmp_path: Path) -> None:
     """The training part's need decides; a column that never changes needs no digits."""
     random = np.random.default_rng(0)

@@ -12,6 +12,7 @@ import pytest
 
 from penex.lab.data import Collection
 from penex.lab.data import table as tables
+from penex.lab.data.observed import observations
 from penex.lab.data.read import checksum, read
 from penex.lab.ground.errors import LabError
 
@@ -166,6 +167,13 @@ def test_labels_are_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
     assert set(labelled(tmp_path, [large, "2"] * 6).classes) == {large, "2"}
 
 
+def test_numbers_of_one_value_are_told_as_nearly_alike(tmp_path: Path) -> None:
+    collection = labelled(tmp_path, ["0", "0.0", "1", "1.0", "1.5"] * 6)
+    said = [note for note in observations(collection) if "nearly alike" in note]
+    assert ["'0' and '0.0'" in said[0], "'1' and '1.0'" in said[1]] == [True, True]
+    assert len(said) == 2
+
+
 @pytest.mark.parametrize(
     ("values", "kept"),
     [
@@ -271,5 +279,5 @@ def test_other_words_are_other_data(tmp_path: Path) -> None:
 def test_words_that_are_no_categories_are_refused(tmp_path: Path) -> None:
     rows = "".join(f"name{k},{k % 2}\n" for k in range(20))
     (tmp_path / "t.csv").write_text("a,label\n" + rows)
-    with pytest.raises(LabError, match="20 different words in 20 lines"):
+    with pytest.raises(LabError, match=r"20 different words in 20 lines.* --text-column '\w+'"):
         read(tmp_path / "t.csv", label_column="label")

@@ -254,10 +254,13 @@ def test_tables_and_arrays_are_predicted(
     (tmp_path / "wrong.csv").write_text("b\n4\n")
     run = next((tmp_path / "out").glob("t/ce/*/seed-0"))
     capsys.readouterr()
-    cli.main(["predict", str(run), str(tmp_path / "new.csv"), str(tmp_path / "wrong.csv")])
+    files = ["new.csv", "wrong.csv", "none.png", "none.npy"]
+    cli.main(["predict", str(run), *(str(tmp_path / name) for name in files)])
     shown = capsys.readouterr()
     assert [row["class"] for row in csv.DictReader(io.StringIO(shown.out))] == ["yes", "no"]
     assert "the column 'a' is missing" in shown.err
+    assert "none.png: there is no such file" in shown.err
+    assert "none.npy: there is no such file" in shown.err
 
     np.savez(tmp_path / "arrays.npz", x=values.astype(np.float32), y=np.arange(60) % 2)
     cli.main(["train", "--data", str(tmp_path / "arrays.npz"), *options])

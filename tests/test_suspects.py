@@ -85,6 +85,36 @@ def test_the_page_fits_a_phone(tmp_path: Path) -> None:
         browser.close()
 
 
+def clean_but_overlapping() -> HeldOut:
+    """Right labels of which few are positive, and the probabilities that they were drawn with."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4000, generator=generator, dtype=torch.float64)
+    p = (1.5 * x - 4.5).sigmoid()
+    given = (torch.rand(4000, generator=generator, dtype=torch.float64) < p).long()
+    pool = Collection(Examples(torch.zeros(4000, 2), given), ("a", "b"))
+    return HeldOut(torch.stack([1 - p, p], 1), given, given, torch.arange(4000) % 5, pool)
+
+
+def test_no_more_labels_are_said_to_be_wrong_than_models_disagree_with() -> None:
+    """Of clean, uneven classes that overlap: confident learning alone takes hard for wrong."""
+    clean = clean_but_overlapping()
+    assert clean.disagreement < 0.03 < clean.confident_share
+    assert clean.wrong_share == clean.disagreement
+    said = suspects.estimate(clean)
+    shares = [float(number) / 100 for number in re.findall(r"([0-9.]+)%", said)]
+    assert shares[0] == pytest.approx(clean.disagreement, abs=5e-4)
+    assert "upper bound" in said
+    rule = suggestion.RULES[0]
+    assert f"To try first: {' or '.join(rule.losses)}." in suggestion.text(clean, [])
+
+
+def test_an_estimate_below_the_disagreement_stands() -> None:
+    some = found()
+    assert not some.bounded
+    assert some.wrong_share == some.confident_share == pytest.approx(some.disagreement)
+    assert "upper bound" not in suspects.estimate(some)
+
+
 @pytest.mark.parametrize(
     ("share", "place"),
     [(0.0, 0), (0.03, 1), (0.15, 2), (1.0, 2)],

@@ -21,7 +21,7 @@ from penex.lab.data import bbc, normalise, split
 from penex.lab.data.texts import Text, distinct
 from penex.lab.ground.errors import LabError
 from penex.lab.models import encoder as encoders
-from penex.lab.models import reading
+from penex.lab.models import raw, reading
 from penex.lab.models.encoder import Encoder
 from penex.lab.tasks import bbc_news, runs
 from penex.paper.printed import PRINTED, authors_of
@@ -250,6 +250,22 @@ def test_a_check_says_lengths_copies_and_what_is_left_out(
     one_class(path)
     run("data", "check", path, *COLUMNS, "--encoder", encoder, code=2)
     assert "single class 'bad'" in sentence(capsys)
+
+
+def test_nothing_is_said_of_an_empty_text(tmp_path: Path, encoder: Path) -> None:
+    """No model was trained on one: in a cell, a file and in Python it is a fault."""
+    tokenizer = Encoder(str(encoder)).tokenizer
+    made = {"tokenizer": tokenizer.json, "length": tokenizer.length, "pad": tokenizer.pad}
+    card = {"preprocessing": {"kind": "texts", "text_column": "body", **made}, "shape": [LENGTH]}
+    (tmp_path / "new.csv").write_text('id,body\n0,a film\n1," "\n2,\n3,the cast\n')
+    (tmp_path / "blank.txt").write_text("\n")
+    found = list(raw.items(card, [tmp_path / "new.csv", tmp_path / "blank.txt"]))
+    assert [one.row for one in found] == [0, 1, 2, 3, None]
+    kept = [k for k, one in enumerate(found) if isinstance(one.value, torch.Tensor)]
+    assert kept == [0, 3]
+    assert torch.equal(raw.of("the cast", card)[0], torch.as_tensor(found[3].value))
+    with pytest.raises(LabError, match="cannot be predicted"):
+        raw.of(["the cast", " "], card)
 
 
 def test_white_space_makes_no_other_text() -> None:

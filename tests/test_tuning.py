@@ -58,6 +58,24 @@ def carried_out(what: Tuning, out: Path, hooks: Hooks | None = None, **options: 
     return tuning.tune(what, storage, Place(out, hooks=hooks or Hooks()), **options)
 
 
+def test_momentum_is_for_sgd_wherever_that_is_chosen() -> None:
+    """By the task, by all of the comparison or the study, or by the contender alone."""
+    given = {"momentum": 0.9}
+    for words in ("ce", "ce@lr=0.1"):
+        with pytest.raises(LabError, match="of sgd alone"):
+            runs.plan(DIGITS, runs.Contender.parse(words), 0, changes=given)
+    own = runs.Contender.parse("ce@optimizer=sgd")
+    resnet = tasks.find("cifar10_resnet18")
+    for run in (
+        runs.plan(DIGITS, own, 0, changes=given),
+        runs.plan(resnet, runs.Contender.parse("ce"), 0, changes=given),
+        small(changes={**given, "optimizer": "sgd"}, along=("lr",)).run("penex", {"lr": 0.01}),
+    ):
+        assert (run.recipe.optimizer, run.recipe.momentum) == ("sgd", 0.9)
+    left = runs.plan(resnet, runs.LossSpec("ce"), 0, changes={"optimizer": "adam"})
+    assert left.recipe.momentum == 0.9  # the task's own, which nobody asked for
+
+
 # The same study.
 
 

@@ -66,6 +66,10 @@ def joint(probabilities: Tensor, target: Tensor) -> Tensor:
 def wrong_share(probabilities: Tensor, target: Tensor) -> float:
     """The estimated share of wrong labels: what `joint` has off its diagonal.
 
+    Too high where models often err and where classes overlap, of unequal ones most of all. The
+    share of labels that are not the most probable class is an upper bound, unless the models are
+    worse than the labels: of the two numbers, the lower is the better one.
+
     >>> p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]])
     >>> wrong_share(p, torch.tensor([0, 0, 1, 1]))
     0.25

@@ -1,6 +1,7 @@
 """Options that commands share."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -121,6 +122,23 @@ class Changes:
         return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
 
 
+def _task(name: str) -> "Task":
+    """The task of a name; the error for another name speaks of paths where it is one."""
+    from penex.lab import tasks
+
+    try:
+        return tasks.find(name)
+    except LabError:
+        if Path(name).exists():
+            raise LabError(
+                f"There is no task {name!r}. A path is given with --data: --data "
+                f"{shlex.quote(name)}."
+            ) from None
+        if "/" in name or Path(name).suffix:
+            raise LabError(f"There is no task and no file or folder {name!r}.") from None
+        raise
+
+
 @dataclasses.dataclass(frozen=True)
 class DataOptions:
     """What to train on, and what is done to it.
@@ -165,14 +183,14 @@ class DataOptions:
             device: where an encoder that stays as it is reads texts.
         """
         from penex.cli import collecting
-        from penex.lab import models, tasks
+        from penex.lab import models
 
         if self.data is not None and name is None:
             task = collecting.own_task(self, out)
             if not self.frozen:
                 return task
         else:
-            task = self._named(tasks.find(name or "digits"))
+            task = self._named(_task(name or "digits"))
         if self.frozen:
             task = collecting.frozen(task, device)
         if self.model is None:
@@ -188,11 +206,12 @@ class DataOptions:
         """A task by its name, with its files, its size and its encoder as they were asked for."""
         from penex.lab import tasks
 
-        for option in ("label_column", "text_column"):
-            if getattr(self, option) is not None:
-                raise LabError(f"--{option.replace('_', '-')} is for --data with a .csv.")
         if self.data is not None:
             task = tasks.placed(task, self.data)
+        for option in ("label_column", "text_column"):
+            if getattr(self, option) is not None:
+                alone = f", without the task {task.name!r}" if self.data is not None else ""
+                raise LabError(f"--{option.replace('_', '-')} is for --data with a .csv{alone}.")
         if self.image_size is not None:
             task = tasks.resized(task, self.image_size)
         if self.encoder is not None:

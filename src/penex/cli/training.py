@@ -92,7 +92,7 @@ def compare(
 
     losses = separated(losses)
     out = kept.out
-    shared = _shared(storage, tuned, forget, engine)
+    shared = _shared(storage, tuned, forget, lease_seconds, engine)
     chosen = own.task(task, out, device if engine == "local" else "auto")
     treatment = own.treatment(chosen)
     sources: dict[str, str] = {}
@@ -168,7 +168,9 @@ def train(
         print(f"Record: {record.folder}")
 
 
-def _shared(storage: str | None, tuned: bool, forget: bool, engine: EngineName) -> str | None:
+def _shared(
+    storage: str | None, tuned: bool, forget: bool, lease_seconds: float, engine: EngineName
+) -> str | None:
     """The URL of the server on which workers share runs; None if they are all trained here."""
     on_server = storage is not None and is_server(storage)
     if storage is not None and not on_server and not tuned:
@@ -178,6 +180,8 @@ def _shared(storage: str | None, tuned: bool, forget: bool, engine: EngineName) 
         )
     if forget and not on_server:
         raise LabError("--forget is for runs that workers share: it needs --storage postgresql://.")
+    if not on_server:
+        leases.check_alone(lease_seconds)
     others = ""
     if launched() and int(os.environ["WORLD_SIZE"]) > 1:
         others = "torchrun has one run trained by several processes"

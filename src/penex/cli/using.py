@@ -36,8 +36,8 @@ def predict(
 ) -> None:
     """Calibrated probabilities for new files, prepared as the training data were.
 
-    Files that cannot be read are named on standard error and skipped; the exit code is 0 if any
-    was predicted, and 2 if none was. Lines have the order of the files.
+    Files that cannot be read and empty texts are named on standard error and skipped; the exit code
+    is 0 if any was predicted, and 2 if none was. Lines have the order of the files.
 
     Args:
         run: the folder of a completed run, runs/TASK/LOSS/HASH/seed-N; or of a loss or a task, for
@@ -65,7 +65,8 @@ def predict(
 
     def skip(item: raw.Item) -> None:
         skipped.append(item._replace(value=""))
-        print(visible(f"skipped {item.file}: {item.value}"), file=sys.stderr)
+        where = item.file if item.row is None else f"{item.file}, row {item.row}"
+        print(visible(f"skipped {where}: {item.value}"), file=sys.stderr)
 
     paths = raw.files_in(files)
     with _progress(len(paths), shown=to is not None or not sys.stdout.isatty()) as tick:

@@ -22,7 +22,7 @@ from penex.lab.tuning.search import Tuning
 from penex.lab.tuning.storage import JOURNAL, open_storage
 from penex.lab.tuning.study import Progress, all_studies
 from penex.lab.workers import leases
-from penex.lab.workers.server import trouble
+from penex.lab.workers.server import is_server, trouble
 from penex.paper.plan import TUNABLE
 from penex.paper.printed import authors_of
 from penex.report import studies
@@ -57,6 +57,8 @@ class Way:
             raise LabError("Tuning trains many models in one process: start it without torchrun.")
         if not self.minutes > 0:
             raise LabError(f"--minutes must be a number above 0; got {self.minutes}.")
+        if self.storage is None or not is_server(self.storage):
+            leases.check_alone(self.lease_seconds)
         if self.slim is not None and self.storage is not None:
             raise LabError("--slim keeps the journal, and with --storage there is none.")
         if self.slim is not None and self.slim.resolve() == self.out.resolve():

@@ -82,10 +82,17 @@ def sentences(found: HeldOut) -> list[str]:
 def estimate(found: HeldOut) -> str:
     """The estimated share of wrong labels, and how it was estimated."""
     folds = len(found.fold.unique())  # type: ignore[no-untyped-call]
+    confident = f"{found.confident_share:.1%} ± {found.confident_share_error:.1%}"
+    how = f"confident learning; one standard error over {folds} folds"
+    if found.bounded:
+        return (
+            f"Estimated share of wrong labels: at most {found.disagreement:.1%}, an upper bound: "
+            "that many are not what was predicted, be it that the label is wrong or that the model "
+            f"errs. The estimate is above it, {confident} ({how}), as where classes overlap."
+        )
     return (
-        f"Estimated share of wrong labels: {found.wrong_share:.1%} ± {found.wrong_share_error:.1%} "
-        f"(confident learning; one standard error over {folds} folds; too high where models often "
-        f"err). {found.disagreement:.1%} of the labels are not what was predicted."
+        f"Estimated share of wrong labels: {confident} ({how}; too high where models often err). "
+        f"{found.disagreement:.1%} of the labels are not what was predicted."
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ _LAYOUTS = (  # (inputs, targets) of train, val, test
 _NAMES = "class_names"
 _MOST_CHANNELS = 4
 _ROUNDING = 1e-4  # of a feature's range
+_OTHER_SCALE = 4.0  # times as large on average: a part from elsewhere, or prepared otherwise
 _LARGEST_LABEL = 2**53  # from there on float64 has no whole numbers of its own
 
 
@@ -119,12 +120,34 @@ def read(path: Path, *, allow_large: bool = False) -> Collection:
         if parts and inputs.shape[1:] != parts["train"].inputs.shape[1:]:
             raise LabError(f"{path}: the inputs of {part} have another shape than those of train.")
         parts[part] = Examples(inputs, indices[part])
+    notes += _other_scales({part: x for part, (x, _) in found.items()}, path)
     return Collection(
         classes=classes,
         facts={"source": "an .npz file"},
         notes=tuple(notes),
         **narrowed(parts),  # type: ignore[arg-type]
     )
+
+
+def _other_scales(parts: dict[str, Array], path: Path) -> Iterator[str]:
+    """Sentences on parts whose numbers have another size than those of train.
+
+    A LabError if they have another type too, whole numbers or not: then one was divided by 255, and
+    the other was not.
+    """
+    train = parts["train"]
+    size = np.abs(train).mean(dtype=np.float64)
+    for part, x in parts.items():
+        other = np.abs(x).mean(dtype=np.float64)
+        if not 0 < _OTHER_SCALE * min(size, other) < max(size, other):
+            continue
+        said = (
+            f"the inputs of train go from {train.min():g} to {train.max():g} ({train.dtype}), "
+            f"those of {part} from {x.min():g} to {x.max():g} ({x.dtype})"
+        )
+        if (train.dtype.kind == "f") != (x.dtype.kind == "f"):
+            raise LabError(f"{path}: {said}. Bring them to one scale.")
+        yield f"Another scale? {said[0].upper()}{said[1:]}."
 
 
 def as_inputs(x: Array, path: Path, part: str) -> torch.Tensor:

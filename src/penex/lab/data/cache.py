@@ -155,7 +155,7 @@ def find(name: str) -> Entry:
     if not known:
         raise LabError(f"The cache in {root()} is empty: there is no {name!r} in it.")
     if name not in known:
-        raise unknown("cache entry", name, known)
+        raise unknown("cache entry", name, known, "cache entries")
     return known[name]
 
 

@@ -1,7 +1,9 @@
 """What someone should know of data before training: uneven classes, copies."""
 
 import hashlib
+import re
 from collections.abc import Iterator
+from fractions import Fraction
 
 import torch
 
@@ -25,10 +27,12 @@ def observations(collection: Collection) -> Iterator[str]:
 
 
 def _alike(names: tuple[str, ...]) -> Iterator[str]:
-    """Classes whose names a reader may take for one."""
-    known: dict[str, str] = {}
+    """Classes whose names a reader may take for one: Yes and yes, 1 and 1.0."""
+    known: dict[Fraction | str, str] = {}
     for name in names:
-        other = known.setdefault(" ".join(name.split()).casefold(), name)
+        number = re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name)
+        form = Fraction(name) if number else " ".join(name.split()).casefold()
+        other = known.setdefault(form, name)
         if other != name:
             yield f"{other!r} and {name!r} are two classes: their names are nearly alike."
 

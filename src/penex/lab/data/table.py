@@ -105,8 +105,8 @@ def words_of(path: Path, table: Table, columns: list[str]) -> dict[str, list[str
         if len(found[name]) > len(values) / 2:
             raise LabError(
                 f"{path}: the column {name!r} has {len(found[name])} different words in "
-                f"{len(values)} lines, so they are no categories. Encode the column as numbers or "
-                "drop it."
+                f"{len(values)} lines, so they are no categories. Give --text-column {name!r} if "
+                "it holds texts; else encode it as numbers or drop it."
             )
     return found
 

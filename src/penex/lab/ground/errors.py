@@ -25,8 +25,14 @@ class Interrupted(Exception):  # noqa: N818  (it is no error: the user asked for
     """The user stopped a run; it is saved and can be resumed."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
+def unknown(kind: str, name: str, known: Iterable[str], kinds: str | None = None) -> LabError:
     """The error for a name that is not known, with the nearest one that is.
+
+    Args:
+        kind: of what.
+        name: as it was given.
+        known: the names there are.
+        kinds: several of that kind, where an s is not enough.
 
     >>> print(unknown("task", "digit", ["digits"]))
     There is no task 'digit'. Did you mean 'digits'? The tasks are digits.
@@ -34,7 +40,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return LabError(f"There is no {kind} {name!r}.{hint} The {kind}s are {', '.join(names)}.")
+    return LabError(
+        f"There is no {kind} {name!r}.{hint} The {kinds or f'{kind}s'} are {', '.join(names)}."
+    )
 
 
 def writes() -> bool:

@@ -13,6 +13,7 @@ from penex.lab.data.tokens import Tokenizer
 from penex.lab.ground.errors import LabError
 
 _INPUTS = ("x", "x_test", "test_images")  # of an .npz file, the first that is there
+_EMPTY = "nothing stands in it"
 _CHUNK = 1024  # rows of an array that are looked at together
 _DARK = 64.0  # a set of photographs has a brighter pixel somewhere
 _OTHER = 4.0  # times the training data's largest number: another scale
@@ -124,7 +125,10 @@ def of(things: Any, card: dict[str, Any], scale: float | None = None) -> Tensor:
             raise LabError("There is nothing to predict.")
         return torch.cat([of(thing, card, scale) for thing in things])
     if isinstance(things, str) and card["preprocessing"]["kind"] == "texts":
-        return _tokenizer(card).ids([things])
+        (text,) = _words(card, [things])
+        if isinstance(text, str):
+            raise LabError(f"The text {things!r} cannot be predicted: {text}.")
+        return text[None]
     if isinstance(things, str | Path):
         return _of_path(Path(things), card)
     pillow = sys.modules.get("PIL.Image")
@@ -193,6 +197,13 @@ def items(card: dict[str, Any], paths: Iterable[Path]) -> Iterator[Item]:
         yield from (_arrays if numbers else readers[kind])(card, file)
 
 
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read, its name left out."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return str((isinstance(error, OSError) and error.strerror) or error)
+
+
 def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
     from penex.lab.data import pixels
 
@@ -202,8 +213,8 @@ def _images(card: dict[str, Any], path: Path) -> Iterator[Item]:
             raise ValueError("the file is empty")
         made = card["preprocessing"]
         array, grey, _ = pixels.decode(content, made["image_size"], made.get("short_side"))
-    except FileNotFoundError:
-        yield Item(str(path), None, "there is no such file")
+    except FileNotFoundError as error:
+        yield Item(str(path), None, _reason(error))
     except Exception as error:  # Pillow's plugins raise all kinds
         yield Item(str(path), None, pixels.reason(error))
     else:
@@ -223,7 +234,7 @@ def _table(card: dict[str, Any], path: Path) -> Iterator[Item]:
             raise LabError(f"the column {missing[0]!r} is missing")
         values = table.numbers(path, content, columns, words)
     except (LabError, OSError) as error:
-        yield Item(str(path), None, str(error))
+        yield Item(str(path), None, _reason(error))
     else:
         yield from (Item(str(path), k, value) for k, value in enumerate(values))
 
@@ -232,29 +243,30 @@ def _texts(card: dict[str, Any], path: Path) -> Iterator[Item]:
     """The text of a file, or those in a column of a .csv file."""
     from penex.lab.data import table, texts
 
-    column, tokenizer = card["preprocessing"]["text_column"], _tokenizer(card)
+    column = card["preprocessing"]["text_column"]
     try:
         if path.suffix.lower() != ".csv":
-            yield Item(str(path), None, tokenizer.ids([texts.decoded(path)])[0])
+            yield Item(str(path), None, _words(card, [texts.decoded(path)])[0])
             return
         content = table.read_table(path)
         if column not in content.header:
             raise LabError(f"the column {column!r} is missing")
-    except FileNotFoundError:
-        yield Item(str(path), None, "there is no such file")
     except (LabError, OSError) as error:
-        yield Item(str(path), None, str(error))
+        yield Item(str(path), None, _reason(error))
     else:
         place = content.header.index(column)
         for start in range(0, len(content.rows), _CHUNK):
             rows = content.rows[start : start + _CHUNK]
-            found = tokenizer.ids([row[place] for row in rows])
+            found = _words(card, [row[place] for row in rows])
             yield from (Item(str(path), start + k, value) for k, value in enumerate(found))
 
 
-def _tokenizer(card: dict[str, Any]) -> Tokenizer:
+def _words(card: dict[str, Any], given: list[str]) -> list[Tensor | str]:
+    """The tokens of texts; a sentence for an empty one, as no model was trained on such."""
     made = card["preprocessing"]
-    return _kept_tokenizer(made["tokenizer"], made["length"], made["pad"])
+    tokenizer = _kept_tokenizer(made["tokenizer"], made["length"], made["pad"])
+    rows = tokenizer.ids(given)
+    return [row if text.strip() else _EMPTY for row, text in zip(rows, given, strict=True)]
 
 
 _kept_tokenizer = functools.lru_cache(maxsize=2)(Tokenizer)  # it takes a while to be read
@@ -277,7 +289,7 @@ def _arrays(card: dict[str, Any], path: Path) -> Iterator[Item]:
             yield from (Item(str(path), start + k, value) for k, value in enumerate(values))
     except (LabError, OSError, ValueError, EOFError) as error:
         where = f"from row {start} on: " if start else ""
-        yield Item(str(path), None, f"{where}{error}")
+        yield Item(str(path), None, f"{where}{_reason(error)}")
 
 
 def _array(path: Path) -> Any:

@@ -248,7 +248,13 @@ def plan(
     if loss.name in task.rates:
         changes.setdefault("lr", task.rates[loss.name])
     size = task.train_size if train_size is None else train_size
-    recipe = _changed(task.recipe, {**changes, **contender.changes})
+    changes |= contender.changes
+    recipe = _changed(task.recipe, changes)
+    if changes.get("momentum") and recipe.optimizer != "sgd":
+        raise LabError(
+            f"momentum is of sgd alone, and {contender} is trained by {recipe.optimizer}: give "
+            f"--optimizer sgd, or leave momentum out; got {changes['momentum']}."
+        )
     treatment = treatment or Treatment()
     if treatment.label_noise is None:
         treatment = replace(treatment, label_noise=task.label_noise)

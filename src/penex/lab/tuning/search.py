@@ -74,7 +74,8 @@ class Tuning:
             raise LabError("There is no loss to tune.")
         for name in self.along:
             if name not in ALONG:
-                raise unknown("part of the recipe to tune", name, tuple(ALONG))
+                kinds = "parts of the recipe to tune"
+                raise unknown("part of the recipe to tune", name, ALONG, kinds)
         for name in self.losses:
             if not self.space(name):
                 known = ", ".join(n for n in registry.LOSSES if self.task.search.get(n))
@@ -93,7 +94,7 @@ class Tuning:
             tuned = [loss for loss, space in spaces.items() if name in space]
             if not tuned:
                 known = dict.fromkeys(name for space in spaces.values() for name in space)
-                raise unknown("parameter to tune", name, tuple(known))
+                raise unknown("parameter to tune", name, known, "parameters to tune")
             if spaces[tuned[0]][name].log and low <= 0:
                 raise LabError(f"{name} is searched by its logarithm, above 0; got {low}.")
             for loss in tuned:

@@ -86,6 +86,15 @@ class Lease:
         return {"job": self.job, "first": self.first, "owner": self.owner}
 
 
+def check_alone(seconds: float) -> None:
+    """A LabError if leases of another time than usual were asked for where no worker shares."""
+    if seconds != SECONDS:
+        raise LabError(
+            "--lease-seconds is for packs that workers share: it needs --storage postgresql://; "
+            f"got {seconds:g}."
+        )
+
+
 def prepare(connection: Any) -> None:
     """Make the table, if it is not there."""
     make_table(connection, "penex_leases", _TABLE)
