@@ -277,8 +277,8 @@ def test_many_texts() -> None:
         for rate in (0.0, 0.4):
             early = many_tables.means(record, rate, "as it comes", f"best_{metric}")
             for rival in ("ce", "label_smoothing"):
-                leads = many_tables.leads(early, rival).values()
-                assert not [one for one in leads if one.p <= 0.05 and sign * one.mean > 0]
+                found = many_tables.leads(early, rival).values()
+                assert not [one for one in found if one.p <= 0.05 and sign * one.mean > 0]
         late = many_tables.means(record, 0.4, "as it comes", metric)
         low = "penex_negative:rho=1e-6"
         assert many_tables.leads(late, "label_smoothing")[low].p <= 0.05

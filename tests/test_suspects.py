@@ -106,6 +106,8 @@ def test_no_more_labels_are_said_to_be_wrong_than_models_disagree_with() -> None
     assert "upper bound" in said
     rule = suggestion.RULES[0]
     assert f"To try first: {' or '.join(rule.losses)}." in suggestion.text(clean, [])
+    rule = suggestion.FROZEN_RULES[0]
+    assert f"To try first: {' or '.join(rule.losses)}." in suggestion.text(clean, [], frozen=True)
 
 
 def test_an_estimate_below_the_disagreement_stands() -> None:

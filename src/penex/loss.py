@@ -91,9 +91,9 @@ class PENEX(Shortcuts):
             logits that are all alike, and 0 for a model that is certain and right. It is not what
             the gradient is the slope of, unless rho is rho*: where an optimiser compares values
             (L-BFGS, a line search), take ``paper``. So do for second derivatives (a Hessian, a
-            gradient penalty), which take the batch's size for a constant. With ``none`` the values of a batch add up to
-            that, so what one of them is depends on the others. In float32 the value has few digits
-            left for alpha within 1e-4 of 0 (the gradient has all).
+            gradient penalty), which take the batch's size for a constant. With ``none`` the values
+            of a batch add up to that, so what one of them is depends on the others. In float32 the
+            value has few digits left for alpha within 1e-4 of 0 (the gradient has all).
         overwrite_logits: let ``triton`` write the gradient over the logits, which saves their size
             in memory. Only for logits that nobody reads after the backward pass (take the accuracy
             before) and that nothing else needs in its own: there autograd raises an error. Leaves

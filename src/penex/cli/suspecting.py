@@ -117,7 +117,7 @@ def suggest(
         from penex.cli import suggestion
 
         words = [*([name] if name else []), *words_of(own), *words_of(recipe), *words_of(kept)]
-        print(suggestion.text(found, words))
+        print(suggestion.text(found, words, frozen=chosen.frozen))
 
 
 def _meant(task: str | None, own: DataOptions) -> tuple[str | None, DataOptions]:
