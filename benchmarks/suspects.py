@@ -123,8 +123,9 @@ def measured(what: Setting, loss: str, seed: int, place: Place) -> dict[str, flo
         "held out": average_precision(found.score, wrong),
         "margin": average_precision(margin(found), wrong),
         "wrong": share,
-        "share": found.confident_share,
-        "its error": found.confident_share_error,
+        "share": found.wrong_share.share,
+        "confident share": noise.wrong_share(found.probabilities, found.given),
+        "sure share": noise.sure_share(found.probabilities, found.given)[0],
         "disagreement": found.disagreement,
         **cleanlab(found),
     }

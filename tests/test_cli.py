@@ -130,7 +130,7 @@ def test_training_sizes_make_their_picture(
         "--train-size", 20, 60, "--out", tmp_path)  # fmt: skip
     text = capsys.readouterr().out
     assert "digits, 20 training examples, 1 seed" in text
-    assert "With 60 training examples, nothing has learned yet" in text
+    assert "With 60 training examples, nothing is better than guessing yet" in text
     assert "One seed shows no spread" in text
     assert (tmp_path / "digits" / "train_size.png").stat().st_size > 10_000
 

@@ -58,6 +58,52 @@ def test_a_known_rate_is_found(rate: float) -> None:
     assert noise.wrong_share(p, given) == pytest.approx(truth, abs=0.02)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.4])
+def test_a_rate_is_found_where_models_err(rate: float) -> None:
+    """On two fifths of the examples, of which they are not sure: those are not taken for wrong."""
+    generator = torch.Generator().manual_seed(0)
+    right = torch.randint(10, (5000,), generator=generator)
+    logits = torch.randn(5000, 10, generator=generator)
+    logits[torch.arange(5000), right] += 4 * torch.rand(5000, generator=generator)
+    away = torch.randint(1, 10, (5000,), generator=generator)
+    hit = torch.rand(5000, generator=generator) < rate
+    given, p = torch.where(hit, (right + away) % 10, right), logits.softmax(1)
+    found = noise.estimate(p, given, torch.arange(5000) % 5)
+    assert found.way == "sure"
+    assert found.share == pytest.approx((given != right).double().mean().item(), abs=0.04)
+    assert abs(noise.wrong_share(p, given) - found.share) > 0.15
+
+
+def overlapping(n: int, seed: int, shift: float) -> tuple[Tensor, Tensor]:
+    """The true probabilities of two classes that overlap, and labels drawn with them."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, generator=generator, dtype=torch.float64)
+    p = (1.5 * x - shift).sigmoid()
+    given = (torch.rand(n, generator=generator, dtype=torch.float64) < p).long()
+    return torch.stack([1 - p, p], 1), given
+
+
+def test_right_labels_of_classes_that_overlap_are_not_wrong() -> None:
+    p, given = overlapping(4000, 0, 2.0)
+    found = noise.estimate(p, given, torch.arange(4000) % 5)
+    assert found.share < 0.04 < 0.1 < noise.wrong_share(p, given)
+
+
+def test_few_examples_are_bounded_by_what_models_disagree_with() -> None:
+    p, given = overlapping(30, 0, 2.0)
+    found = noise.estimate(p, given, torch.arange(30) % 5)
+    assert found.share == (p.argmax(1) != given).double().mean() < noise.wrong_share(p, given)
+    assert (found.way, found.error != found.error) == ("disagreement", True)
+
+
+def test_the_sure_examples_are_those_of_each_predicted_class() -> None:
+    """Half of each, as there are few: of three the two surest, of one that one."""
+    p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+    share, error = noise.sure_share(p, torch.tensor([1, 0, 1, 1]))
+    assert share == pytest.approx(3 / 4 * 1 / 2)
+    assert error == pytest.approx((17 / 40 * 23 / 40 / 3) ** 0.5)
+
+
 def test_where_the_flips_go_is_found() -> None:
     """A class that is taken for one other: the joint says which, and how often."""
     p, _, right = flipped(0.0)

@@ -473,6 +473,23 @@ def test_losses_against_the_share_of_wrong_labels(tmp_path: Path) -> None:
     assert found == sorted(found, reverse=True)  # the more are wrong, the lower
 
 
+def test_labels_that_people_got_wrong() -> None:
+    """docs/noisy-labels.md: average precisions and shares; alpha = -0.5 finds most."""
+    record = json.loads((RESULTS / "suspects-people.json").read_text())
+    said = table("docs/noisy-labels.md", "loss | 41.8 % wrong: seen")
+    for loss, cells in said.items():
+        name = loss.partition(" ")[0].strip("`")
+        rows = {r["labels"].split()[1].strip(","): r for r in record["rows"] if r["loss"] == name}
+        for kind, start in (("worse", 0), ("aggre", 5)):
+            row = rows[kind]
+            numbers = [f"{row[key]:.3f}" for key in ("seen", "held out", "margin")]
+            numbers += [f"{100 * row[key]:.1f} %" for key in ("share", "confident share")]
+            assert cells[start : start + 5] == numbers, (loss, kind)
+    for kind in ("worse", "aggre"):
+        found = {r["loss"]: r["held out"] for r in record["rows"] if kind in r["labels"]}
+        assert max(found, key=lambda loss: found[loss]) == "penex_negative:alpha=-0.5"
+
+
 def test_no_schedule_is_better_than_a_constant() -> None:
     """docs/noisy-labels.md: the table, and that nothing in it says that it is better."""
     record = json.loads((RESULTS / "schedules-cpu.json").read_text())

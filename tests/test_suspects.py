@@ -85,36 +85,39 @@ def test_the_page_fits_a_phone(tmp_path: Path) -> None:
         browser.close()
 
 
-def clean_but_overlapping() -> HeldOut:
+def clean_but_overlapping(n: int) -> HeldOut:
     """Right labels of which few are positive, and the probabilities that they were drawn with."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(4000, generator=generator, dtype=torch.float64)
-    p = (1.5 * x - 4.5).sigmoid()
-    given = (torch.rand(4000, generator=generator, dtype=torch.float64) < p).long()
-    pool = Collection(Examples(torch.zeros(4000, 2), given), ("a", "b"))
-    return HeldOut(torch.stack([1 - p, p], 1), given, given, torch.arange(4000) % 5, pool)
+    x = torch.randn(n, generator=generator, dtype=torch.float64)
+    p = (1.5 * x - 2.0).sigmoid()
+    given = (torch.rand(n, generator=generator, dtype=torch.float64) < p).long()
+    pool = Collection(Examples(torch.zeros(n, 2), given), ("a", "b"))
+    return HeldOut(torch.stack([1 - p, p], 1), given, given, torch.arange(n) % 5, pool)
 
 
-def test_no_more_labels_are_said_to_be_wrong_than_models_disagree_with() -> None:
-    """Of clean, uneven classes that overlap: confident learning alone takes hard for wrong."""
-    clean = clean_but_overlapping()
-    assert clean.disagreement < 0.03 < clean.confident_share
-    assert clean.wrong_share == clean.disagreement
+@pytest.mark.parametrize(("n", "way"), [(4000, "sure"), (30, "disagreement")])
+def test_a_share_is_said_with_how_it_was_found(n: int, way: str) -> None:
+    """Confident learning takes what is hard for wrong, of clean and uneven classes that overlap."""
+    clean = clean_but_overlapping(n)
+    assert clean.wrong_share.way == way
     said = suspects.estimate(clean)
-    shares = [float(number) / 100 for number in re.findall(r"([0-9.]+)%", said)]
-    assert shares[0] == pytest.approx(clean.disagreement, abs=5e-4)
-    assert "upper bound" in said
-    rule = suggestion.RULES[0]
-    assert f"To try first: {' or '.join(rule.losses)}." in suggestion.text(clean, [])
-    rule = suggestion.FROZEN_RULES[0]
-    assert f"To try first: {' or '.join(rule.losses)}." in suggestion.text(clean, [], frozen=True)
+    first = float(re.findall(r"([0-9.]+)%", said)[0]) / 100
+    assert first == pytest.approx(clean.wrong_share.share, abs=5e-4)
+    assert ("upper bound" in said) is (way == "disagreement")
 
 
-def test_an_estimate_below_the_disagreement_stands() -> None:
+def test_what_is_suggested_follows_the_estimate() -> None:
+    clean = clean_but_overlapping(4000)
+    for rule, frozen in ((suggestion.RULES[0], False), (suggestion.FROZEN_RULES[0], True)):
+        losses = f"To try first: {' or '.join(rule.losses)}."
+        assert losses in suggestion.text(clean, [], frozen=frozen)
+
+
+def test_confident_learning_stands_where_models_do_not_err() -> None:
     some = found()
-    assert not some.bounded
-    assert some.wrong_share == some.confident_share == pytest.approx(some.disagreement)
-    assert "upper bound" not in suspects.estimate(some)
+    assert some.wrong_share.way == "confident"
+    assert some.wrong_share.share == pytest.approx(some.disagreement)
+    assert "confident learning" in suspects.estimate(some)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ Probabilities must come from models that did not see the label: one that learned
 every label right. All functions take probabilities (N, K) and the given class indices (N).
 """
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -66,9 +69,8 @@ def joint(probabilities: Tensor, target: Tensor) -> Tensor:
 def wrong_share(probabilities: Tensor, target: Tensor) -> float:
     """The estimated share of wrong labels: what `joint` has off its diagonal.
 
-    Too high where models often err and where classes overlap, of unequal ones most of all. The
-    share of labels that are not the most probable class is an upper bound, unless the models are
-    worse than the labels: of the two numbers, the lower is the better one.
+    Too high where models often err and where classes overlap, of unequal ones most of all:
+    `estimate` looks whether they do.
 
     >>> p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]])
     >>> wrong_share(p, torch.tensor([0, 0, 1, 1]))
@@ -95,6 +97,74 @@ def wrong_share_error(probabilities: Tensor, target: Tensor, group: Tensor) -> f
         dtype=torch.float64,
     )
     return float(((len(shares) - 1) * shares.var(correction=0)).sqrt())
+
+
+def sure_share(probabilities: Tensor, target: Tensor) -> tuple[float, float]:
+    """The share of wrong labels among the examples that models are surest of, and its error.
+
+    Where a model is sure it hardly ever errs, so what is labelled otherwise there is labelled
+    wrongly. The surest tenth of the examples of each predicted class, more of little data; classes
+    count by their sizes. Too low where people err on what is hard, too high where even a sure model
+    errs.
+
+    >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.4, 0.6]])
+    >>> sure_share(p, torch.tensor([1, 0, 1, 0]))[0]
+    0.5
+    """
+    _check(probabilities, target)
+    sure, predicted = probabilities.max(dim=1)
+    others, share = (predicted != target).double(), _sure(len(target))
+    total, looked_at = 0.0, 0
+    for index in (predicted == k for k in range(probabilities.shape[1])):
+        size = int(index.sum())
+        most = math.ceil(share * size)
+        first = sure[index].argsort(descending=True, stable=True)[:most]
+        total += size * float(others[index][first].mean()) if size else 0.0
+        looked_at += most
+    found = total / len(target)
+    likely = (found * looked_at + 1) / (looked_at + 2)  # none of a few is no proof of none at all
+    return found, math.sqrt(likely * (1 - likely) / looked_at)
+
+
+def _sure(examples: int) -> float:
+    """Which share of the examples is looked at: a tenth, or a hundred of them, but half at most."""
+    return min(0.5, max(0.1, 100 / examples))
+
+
+class Estimate(NamedTuple):
+    """How many labels are wrong.
+
+    Attributes:
+        share: of the labels.
+        error: one standard error; NaN for an upper bound.
+        way: ``confident`` learning, the ``sure`` examples, or the ``disagreement`` as a bound.
+    """
+
+    share: float
+    error: float
+    way: str
+
+
+def estimate(probabilities: Tensor, target: Tensor, group: Tensor) -> Estimate:
+    """The share of wrong labels, by what is least misled where models err.
+
+    Confident learning, which takes a model's mistakes for the labels'; or the share among the sure
+    examples where that is lower by more than two of its errors; and no more than what models
+    disagree with.
+
+    Args:
+        probabilities: (N, K), of models that did not see the labels.
+        target: the given class indices, (N).
+        group: of each example, (N), as the fold whose model said its probabilities.
+    """
+    confident = wrong_share(probabilities, target)
+    sure, error = sure_share(probabilities, target)
+    disagreement = float((probabilities.argmax(dim=1) != target).double().mean())
+    if sure + 2 * error < min(confident, disagreement):
+        return Estimate(sure, error, "sure")
+    if confident > disagreement + 1e-9:  # equal numbers may round apart
+        return Estimate(disagreement, math.nan, "disagreement")
+    return Estimate(confident, wrong_share_error(probabilities, target, group), "confident")
 
 
 def _check(probabilities: Tensor, target: Tensor) -> None:

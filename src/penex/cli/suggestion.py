@@ -64,7 +64,9 @@ def text(found: HeldOut, words: list[str], *, frozen: bool = False) -> str:
     pool = found.collection
     inputs = pool.train.inputs
     rows = inputs.dim() == 2 and inputs.dtype != torch.int32  # which tokens of texts are
-    rule = rule_of(found.wrong_share, FROZEN_RULES if frozen else TABLE_RULES if rows else RULES)
+    rule = rule_of(
+        found.wrong_share.share, FROZEN_RULES if frozen else TABLE_RULES if rows else RULES
+    )
     losses = tuple(dict.fromkeys((*RIVALS, *rule.losses)))
     early = ["--select", "best"] if rows else []
     command = shlex.join(["penex", "compare", *words, *early, "--losses", *losses])

@@ -82,17 +82,21 @@ def sentences(found: HeldOut) -> list[str]:
 def estimate(found: HeldOut) -> str:
     """The estimated share of wrong labels, and how it was estimated."""
     folds = len(found.fold.unique())  # type: ignore[no-untyped-call]
-    confident = f"{found.confident_share:.1%} ± {found.confident_share_error:.1%}"
-    how = f"confident learning; one standard error over {folds} folds"
-    if found.bounded:
+    share, error, way = found.wrong_share
+    start, others = "Estimated share of wrong labels:", f"{found.disagreement:.1%} of the labels"
+    if way == "disagreement":
         return (
-            f"Estimated share of wrong labels: at most {found.disagreement:.1%}, an upper bound: "
-            "that many are not what was predicted, be it that the label is wrong or that the model "
-            f"errs. The estimate is above it, {confident} ({how}), as where classes overlap."
+            f"{start} at most {share:.1%}, an upper bound: that many are not what was predicted, "
+            "be it that the label is wrong or that the model errs."
+        )
+    if way == "sure":
+        return (
+            f"{start} {share:.1%} ± {error:.1%}: of what the models are surest of, so many labels "
+            f"are others. {others} are not what was predicted; the models err, too."
         )
     return (
-        f"Estimated share of wrong labels: {confident} ({how}; too high where models often err). "
-        f"{found.disagreement:.1%} of the labels are not what was predicted."
+        f"{start} {share:.1%} ± {error:.1%} (confident learning; one standard error over {folds} "
+        f"folds; too high where models often err). {others} are not what was predicted."
     )
 
 

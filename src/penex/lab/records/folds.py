@@ -62,24 +62,9 @@ class HeldOut:
         return float((self.predicted != self.given).double().mean())
 
     @property
-    def wrong_share(self) -> float:
-        """The estimated share of wrong labels: by confident learning, at most the disagreement."""
-        return self.disagreement if self.bounded else self.confident_share
-
-    @property
-    def bounded(self) -> bool:
-        """Whether models disagree with fewer labels than confident learning takes for wrong."""
-        return self.confident_share > self.disagreement + 1e-9  # equal numbers may round apart
-
-    @property
-    def confident_share(self) -> float:
-        """The share of wrong labels as confident learning alone estimates it."""
-        return noise.wrong_share(self.probabilities, self.given)
-
-    @property
-    def confident_share_error(self) -> float:
-        """Its standard error over the folds."""
-        return noise.wrong_share_error(self.probabilities, self.given, self.fold)
+    def wrong_share(self) -> noise.Estimate:
+        """The estimated share of wrong labels."""
+        return noise.estimate(self.probabilities, self.given, self.fold)
 
     @property
     def average_precision(self) -> float | None:
