@@ -221,13 +221,14 @@ def measure(
     calls[FLOOR] = products(h, w)
     rows.append({"size": size, "name": FLOOR})
     times = timings.take_turns(calls, seconds, device)
-    base = statistics.median(times[FLOOR])
     for row in rows:
         if row["name"] in times:
             seen = times[row["name"]]
             row["seconds"] = statistics.median(seen)
             row["quartiles"] = statistics.quantiles(seen, n=4)[::2]
-            row["ratio"] = row["seconds"] / base
+            # Turn by turn: a GPU's clock falls and rises by a tenth meanwhile.
+            pairs = zip(seen, times[FLOOR], strict=True)
+            row["ratio"] = statistics.median(time / floor for time, floor in pairs)
             tell(f"  {row['name']:44} {row['seconds'] * 1e3:9.3f} ms  {row['ratio']:.3f}")
     return rows
 

@@ -1,6 +1,6 @@
-"""Texts as little data: twelve public sets, and what a frozen encoder says of them.
+"""Texts as little data: twelve public sets, and what a frozen encoder says of them, each once.
 
-    python -m benchmarks.texts CLONES FOLDER     # writes FOLDER/<set>.csv, each text once
+    python -m benchmarks.texts CLONES FOLDER     # writes FOLDER/<set>.csv
     python -m benchmarks.many_tables --texts --data FOLDER --write results/many-texts.json
 
 CLONES/<owner>/<name> are clones of the repositories below, at the commits below, bare or not. A

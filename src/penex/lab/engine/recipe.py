@@ -103,5 +103,6 @@ def _is_of(value: object, kinds: tuple[type, ...]) -> bool:
     >>> _is_of(3, (float,)), _is_of(True, (int,)), _is_of(1.5, (int,)), _is_of(None, (float,))
     (True, False, False, False)
     """
-    kind = type(value)
-    return kind in kinds or (kind is int and float in kinds)
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)

@@ -176,7 +176,7 @@ def _asked(results: Results) -> str:
         }
         text += f" {treated}" if treated else ""
         if own:
-            text += f" Losses differ in {listed([name.replace('_', ' ') for name in own])}, too."
+            text += f" They differ in {listed([name.replace('_', ' ') for name in own])}, too."
         if known := [words for name, words in same.items() if name not in own]:
             text += f" Everything else was the same: {', '.join(known)}."
     return text
