@@ -8,8 +8,8 @@ that are not the official ones are to be found; --epochs 20 at --lr 1e-3 unless 
 precision of orders of the examples: by chance, by the probability that a model which trained on a
 label gives it (seen), by that of a model which did not (held out: what penex suspects does), by
 the latter less the best other one (margin), and by cleanlab's scores of the same held-out
-probabilities, if cleanlab is installed. Then the share of wrong labels as confident learning
-estimates it.
+probabilities, if cleanlab is installed. Then the share of wrong labels: as
+penex suggest says it, by confident learning, and among the examples that models are surest of.
 """
 
 import argparse

@@ -31,7 +31,7 @@ def size_for(place: Place, wanted: int | None, run: Run) -> int:
     device = place.device if place.engine is None else place.engine.device
     most = MOST.get(device.type, 1)
     if device.type in _SMALL:
-        with training.settings(run.recipe, place.device):  # which an engine's may not be here
+        with training.settings(run.recipe, place.device):  # an engine's may not be here
             learner = training.learner_of(run, place.data(run), place.device)
         known = device.type == "cuda" and packed_layers.knows(learner.module)
         return most if known or learner.theta.numel() <= _SMALL[device.type] else 1
